@@ -30,27 +30,27 @@ const MTU: usize = 4096;
 /// Packets with payload in a message.
 const PACKETS: u32 = 16;
 const MESSAGE: u32 = 16 * 4096;
-/// A packet of 4 KiB takes this long at 100 Gbit/s.
+/// Time of a packet of 4 KiB at 100 Gbit/s.
 const APART: Duration = Duration::from_nanos(335);
 const START: Duration = Duration::from_secs(1_750_000_000);
 
-/// What a connection does, as FIRST, MIDDLE, LAST of what carries its data.
+/// Opcodes of the data of a connection: FIRST, MIDDLE, LAST.
 const WORK: [[Opcode; 3]; 3] = [
     [Opcode::RcWriteFirst, Opcode::RcWriteMiddle, Opcode::RcWriteLast],
     [Opcode::RcSendFirst, Opcode::RcSendMiddle, Opcode::RcSendLast],
     [Opcode::RcReadResponseFirst, Opcode::RcReadResponseMiddle, Opcode::RcReadResponseLast],
 ];
 
-/// One connection: host 0 asks, host 1 answers.
+/// A connection: host 0 requests, host 1 responds.
 struct Connection {
     /// The queue pairs of the two hosts.
     qps: [Qpn; 2],
     data: [Opcode; 3],
-    /// The first PSN of the message.
+    /// First PSN of the message.
     psn: Psn,
-    /// Packets of the message so far.
+    /// Packets of the message sent so far.
     step: u32,
-    /// Messages completed.
+    /// Number of completed messages.
     msn: u32,
 }
 
@@ -63,11 +63,11 @@ impl Connection {
             1 => sends,
             _ => reads,
         };
-        // Somewhere else for each, and soon beyond the end of the circle.
+        // Another PSN for each connection, close to the wrap.
         Self { qps, data, psn: Psn::new(0xff_f000 + 0x1_2345 * n), step: 0, msn: 0 }
     }
 
-    /// The opcode of the next packet, its place among those with payload, and who sends it.
+    /// Returns opcode, position among the packets with payload, and sending host of the next packet.
     fn next(&mut self) -> (Opcode, u32, usize) {
         let [first, middle, last] = self.data;
         let reads = !first.is_request();
@@ -101,7 +101,7 @@ impl Connection {
             ..Bth::default()
         };
         let ends = matches!(opcode, Opcode::RcAcknowledge | Opcode::RcReadResponseLast);
-        // The first answer to a READ says already that it will be complete.
+        // The first response packet of a READ already counts the message.
         let counts = ends || opcode == Opcode::RcReadResponseFirst;
         let aeth = Aeth {
             syndrome: Syndrome::Ack { credits: Aeth::UNLIMITED_CREDITS },
@@ -140,7 +140,7 @@ impl Connection {
     }
 }
 
-/// Bytes as good as random: more than a payload, to take different ones for each.
+/// Returns pseudorandom bytes, more than one payload, so that payloads differ.
 fn noise() -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let words = std::iter::repeat_with(|| {
@@ -157,7 +157,7 @@ fn generate(bytes: u64, out: impl Write) -> Result<(), Box<dyn Error>> {
     let mut connections: Vec<_> = (0..CONNECTIONS).map(Connection::new).collect();
     let noise = noise();
     let (mut written, mut time, mut at) = (0, START, 0);
-    // Locally administered addresses, and what follows is IPv4.
+    // Locally administered addresses, then the EtherType of IPv4.
     let ethernet = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     let mut frame = Vec::new();
     while written < bytes {

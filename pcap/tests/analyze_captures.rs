@@ -1,4 +1,4 @@
-//! What the analyzer makes of golden captures, whose manifest says what happened in them.
+//! The analyzer on golden captures, compared with their manifest.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -30,14 +30,14 @@ fn analyze(name: &str) -> Analysis {
     analyze_with(name, Filter::default())
 }
 
-/// The only flow of a capture.
+/// Returns the only flow of a capture.
 fn flow(name: &str) -> Flow {
     let mut flows = analyze(name).flows;
     assert_eq!(flows.len(), 1, "{name}");
     flows.remove(0)
 }
 
-/// The only stream of the only flow.
+/// Returns the only stream of the only flow.
 fn stream(name: &str) -> Stream {
     let mut streams = flow(name).streams;
     assert_eq!(streams.len(), 1, "{name}");
@@ -45,7 +45,7 @@ fn stream(name: &str) -> Stream {
 }
 
 #[test]
-fn what_is_sent_again_has_its_cause() {
+fn retransmissions_have_their_cause() {
     // Every fourth SEND_MIDDLE was dropped by its receiver. All SENDs have 64640 bytes in the capture.
     let sends = stream("rxe/loss_send_middle.pcap");
     let expected =
@@ -77,18 +77,18 @@ fn what_is_sent_again_has_its_cause() {
 }
 
 #[test]
-fn a_receiver_that_is_not_ready_is_what_the_time_goes_into() {
+fn rnr_waits_are_the_main_cause() {
     let flow = flow("rxe/rc_rnr.pcap");
     let reasons = flow.reasons();
     let ReasonKind::NotReady(waits) = reasons[0].what else { panic!("{reasons:?}") };
     assert_eq!((waits.count, waits.ended), (6, 6));
-    // 20.48 ms is what the RNR NAKs ask for.
+    // The RNR NAKs ask for 20.48 ms.
     assert!(waits.total >= 6 * 20_480_000 && reasons[0].share > 0.95, "{waits:?}");
     assert_eq!(flow.streams[0].recovery.again.total(), flow.streams[0].recovery.again.by_rnr);
 }
 
 #[test]
-fn a_connection_that_fails_says_how() {
+fn failed_connection_has_its_reason() {
     let unanswered = flow("rxe/rc_retry_exceeded.pcap");
     assert_eq!(unanswered.certainty, Certainty::Alone);
     assert_eq!(unanswered.a.qp, None);
@@ -99,7 +99,7 @@ fn a_connection_that_fails_says_how() {
 }
 
 #[test]
-fn both_directions_are_one_flow_with_what_its_managers_agreed_upon() {
+fn flow_has_both_directions_and_the_cm_exchange() {
     let flow = flow("rxe/cm_rping.pcap");
     assert_eq!(flow.certainty, Certainty::Managers);
     assert_eq!((flow.a.qp, flow.b.qp), (Some(Qpn::new(0x5c)), Some(Qpn::new(0x5c))));
@@ -119,7 +119,7 @@ fn both_directions_are_one_flow_with_what_its_managers_agreed_upon() {
 }
 
 #[test]
-fn datagrams_name_both_ends_and_have_a_flow_a_pair() {
+fn datagrams_have_a_flow_for_each_pair() {
     let flow = flow("rxe/pp_ud.pcap");
     assert_eq!((flow.transport, flow.certainty), (Transport::Ud, Certainty::Named));
     let both: Vec<_> =
@@ -129,7 +129,7 @@ fn datagrams_name_both_ends_and_have_a_flow_a_pair() {
 }
 
 #[test]
-fn psns_go_on_rising_where_they_wrap() {
+fn psns_are_unwrapped() {
     let sends = stream("rxe/rc_send_psnwrap.pcap");
     let sent: Vec<_> = sends.trace(Line::Sent).cells().iter().map(|cell| cell.low).collect();
     let first = sent[0];
@@ -140,7 +140,7 @@ fn psns_go_on_rising_where_they_wrap() {
 }
 
 #[test]
-fn a_read_takes_as_many_psns_as_its_answer() {
+fn read_takes_the_psns_of_its_response() {
     let reads = stream("rxe/rc_read_mtu256.pcap");
     let mtu = reads.mtu.unwrap();
     assert_eq!(mtu, 256);
@@ -152,7 +152,7 @@ fn a_read_takes_as_many_psns_as_its_answer() {
 }
 
 #[test]
-fn an_atomic_carries_eight_bytes() {
+fn atomic_carries_eight_bytes() {
     let atomics = stream("rxe/rc_atomic.pcap");
     assert_eq!(
         (atomics.traffic.bytes, atomics.traffic.delivered, atomics.in_flight.bytes.max()),
@@ -163,7 +163,7 @@ fn an_atomic_carries_eight_bytes() {
 }
 
 #[test]
-fn congestion_notifications_are_counted_also_without_their_flow() {
+fn cnps_are_counted_without_their_flow() {
     let analysis = analyze("hardware/cx4lx_scapy_cnp.pcap");
     assert_eq!((analysis.counts.stray_cnps, analysis.counts.not_followed), (1, 0));
 }
@@ -187,7 +187,7 @@ fn filters_are_by_queue_pair_address_and_time() {
     assert_eq!(some.flows[0].streams[0].traffic.requests, 2);
 }
 
-/// Every packet of every capture is in one place, and every stream's time is.
+/// Every packet of a capture counts in one place, and so does the time of every stream.
 #[test]
 fn everything_adds_up() {
     let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("captures");

@@ -1,5 +1,4 @@
-//! Captures that were damaged at random: the analyzer neither fails nor remembers more than it may,
-//! and its figures still add up.
+//! Randomly damaged captures: the analyzer does not fail, stays within its memory limits, and its figures add up.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -32,7 +31,7 @@ const LIMITS: Limits = Limits {
     points: (16, 60),
 };
 
-/// What must hold of any analysis.
+/// Asserts properties of every analysis.
 fn adds_up(analysis: &Analysis) {
     let counts = &analysis.counts;
     let verdicts = counts.icrc.good + counts.icrc.bad + counts.icrc.unknown;
@@ -90,8 +89,8 @@ proptest! {
     }
 }
 
-/// An empty packet to queue pair `qp`, with the IPv4 identification `id`: requests go from 10.0.0.1 to
-/// 10.0.0.2, unless they go `back` as answers do.
+/// Returns an empty packet to queue pair `qp` with IPv4 identification `id`; requests go from 10.0.0.1 to 10.0.0.2,
+/// responses go `back`.
 fn packet(opcode: Opcode, back: bool, (qp, psn): (u32, u32), source_port: u16, id: u16) -> Vec<u8> {
     let (dest_qp, psn) = (Qpn::new(qp), Psn::new(psn));
     let bth = Bth { opcode, dest_qp, psn, ..Bth::default() };
@@ -118,10 +117,9 @@ fn send(qp: u32, psn: u32, id: u16) -> Vec<u8> {
     packet(Opcode::RcSendOnly, false, (qp, psn), 0xc000, id)
 }
 
-/// Connections without end, of which each has more in flight than is remembered, at moments far apart:
-/// what every bound is about, at once.
+/// Connections without end, each with more in flight than is remembered, far apart in time: every limit at once.
 #[test]
-fn memory_stays_within_what_the_limits_say() {
+fn memory_stays_within_the_limits() {
     PEAK.reset_peak_usage();
     let before = PEAK.current_usage();
     let mut analyzer = Analyzer::new(Limits::default(), Filter::default());
@@ -140,9 +138,9 @@ fn memory_stays_within_what_the_limits_say() {
     assert!(peak < 160 << 20, "{} MiB", peak >> 20);
 }
 
-/// Who repeats a request numbers the packet anew; the network does not.
+/// A requester numbers a retransmission anew; the network does not.
 #[test]
-fn what_the_network_has_doubled_was_not_sent_again() {
+fn network_duplicates_are_no_retransmissions() {
     let mut analyzer = Analyzer::new(Limits::default(), Filter::default());
     for (number, (psn, id)) in (1..).zip([(1, 1), (2, 2), (2, 2), (3, 3), (3, 4)]) {
         let now = Duration::from_micros(number * 10);
@@ -154,9 +152,9 @@ fn what_the_network_has_doubled_was_not_sent_again() {
     assert_eq!((stream.traffic.requests, stream.traffic.duplicates, again), (5, 1, (1, 1)));
 }
 
-/// A sender of UDP that begins to count, from a number of its own, sends the first packets both ways.
+/// A UDP sender that starts its own numbering sends the first packets with both.
 #[test]
-fn what_a_sender_begins_to_count_with_was_not_sent_again() {
+fn copies_at_the_start_of_numbering_are_no_retransmissions() {
     let mut analyzer = Analyzer::new(Limits::default(), Filter::default());
     for (number, (psn, id)) in (1..).zip([(1, 0), (2, 0), (2, 900), (3, 0), (3, 901), (4, 902)]) {
         let now = Duration::from_micros(number * 10);
@@ -170,10 +168,10 @@ fn what_a_sender_begins_to_count_with_was_not_sent_again() {
     );
 }
 
-/// Queue pair 0x11 talks with 0x21, and then is connected to 0x22: what it is asked in between tells
-/// nothing, the answers from another port do.
+/// Queue pair 0x11 is connected to 0x21, then to 0x22. Requests to it do not show the change; responses from another
+/// port do.
 #[test]
-fn a_queue_pair_that_is_connected_anew_has_another_flow() {
+fn reconnected_queue_pair_has_another_flow() {
     use Opcode::{RcAcknowledge as Ack, RcSendOnly as Send};
     let packets = [
         packet(Send, false, (0x21, 10), 0xc001, 1),

@@ -1,4 +1,4 @@
-//! Bursts that a capture holds as one datagram, tunnels, and what is left of packets that were cut.
+//! Bursts that a capture holds as one datagram, tunnels, and truncated packets.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use softroce_pcap::{Extent, Icrc, LinkType, RocePacket, dissect};
 
 const ID: u16 = 0xfffe;
 
-/// Whether a stack counts the segments in the IPv4 identification.
+/// Whether a stack counts segments in the IPv4 identification.
 #[derive(Clone, Copy, PartialEq)]
 enum Ids {
     Counted,
@@ -45,7 +45,7 @@ fn ip_packet(path: &Path, udp_payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A burst of SENDs with these lengths of payload.
+/// Returns a burst of SENDs with payloads of these lengths.
 fn burst(ipv6: bool, ids: Ids, payloads: &[usize]) -> Vec<u8> {
     let path = path(ipv6);
     let each = payloads.iter().zip(0..).map(|(payload, i)| {
@@ -59,14 +59,14 @@ fn segments(ip_packet: &[u8]) -> Vec<RocePacket<'_>> {
     dissect(ip_packet).unwrap().unwrap().segments().collect()
 }
 
-/// PSN, length of payload, place, ICRC.
+/// Returns PSN, payload length, extent and ICRC.
 fn seen(packet: &RocePacket<'_>) -> (u32, usize, Extent, Icrc) {
     let datagram = packet.datagram.as_ref().unwrap();
     (datagram.bth.psn.value(), datagram.payload_len, packet.extent, packet.icrc)
 }
 
 #[test]
-fn a_burst_comes_apart_into_its_packets() {
+fn burst_is_split_into_its_packets() {
     for (ipv6, ids) in [(false, Ids::Counted), (false, Ids::Equal), (true, Ids::Equal)] {
         for (payload, last) in [(0, 0), (1, 1), (64, 3), (1024, 1024), (4096, 4095)] {
             let lengths = [payload, payload, payload, last];
@@ -92,7 +92,7 @@ fn segments_have_the_identification_for_which_their_icrc_holds() {
 }
 
 #[test]
-fn a_packet_that_was_changed_does_not_hide_where_the_others_end() {
+fn corrupt_packet_does_not_hide_boundaries_of_others() {
     for changed in 0..4 {
         let mut packet = burst(false, Ids::Counted, &[256; 4]);
         packet[28 + changed * 272 + 100] ^= 4;
@@ -103,7 +103,7 @@ fn a_packet_that_was_changed_does_not_hide_where_the_others_end() {
 }
 
 #[test]
-fn what_no_icrc_proves_stays_whole_and_says_so() {
+fn burst_without_matching_icrcs_stays_unsplit() {
     let mut packet = burst(false, Ids::Counted, &[2048; 3]);
     for segment in 0..3 {
         packet[28 + segment * 2064 + 100] ^= 4;
@@ -111,11 +111,11 @@ fn what_no_icrc_proves_stays_whole_and_says_so() {
     let [whole] = segments(&packet)[..] else { panic!("one expected") };
     assert_eq!(whole.extent, Extent::Unsplit);
     assert!(matches!(whole.icrc, Icrc::Bad { .. }));
-    // What its ICRC proves to be one packet is one, also if it is longer than packets may be.
+    // A datagram whose ICRC matches is one packet, also if it is too long for one.
     let long = burst(false, Ids::Counted, &[5000]);
     let [whole] = segments(&long)[..] else { panic!("one expected") };
     assert_eq!(seen(&whole), (0, 5000, Extent::Whole, Icrc::Good));
-    // What may be one packet is one.
+    // A datagram that may be one packet is one.
     let mut packet = burst(false, Ids::Counted, &[2048]);
     packet[100] ^= 4;
     let [whole] = segments(&packet)[..] else { panic!("one expected") };
@@ -123,7 +123,7 @@ fn what_no_icrc_proves_stays_whole_and_says_so() {
 }
 
 #[test]
-fn a_cut_burst_shows_what_there_is_of_it() {
+fn truncated_burst_shows_its_captured_packets() {
     let packet = burst(false, Ids::Counted, &[64; 5]);
     // Two packets, and the third without the end of its payload.
     let cut = &packet[..28 + 2 * 80 + 20];
@@ -138,7 +138,7 @@ fn a_cut_burst_shows_what_there_is_of_it() {
 }
 
 #[test]
-fn a_cut_packet_has_the_headers_that_are_there() {
+fn truncated_packet_has_its_captured_headers() {
     let path = path(false);
     let bth = Bth { opcode: Opcode::RcWriteOnly, ..Bth::default() };
     let mut bytes = vec![0; datagram_len(bth.opcode, 100)];
@@ -160,7 +160,7 @@ fn a_cut_packet_has_the_headers_that_are_there() {
 }
 
 #[test]
-fn a_packet_in_a_vxlan_tunnel_is_found() {
+fn packet_in_a_vxlan_tunnel_is_found() {
     let inner = burst(true, Ids::Equal, &[32]);
     let mut tunnel = vec![0x08, 0, 0, 0, 0, 0x12, 0x34, 0];
     tunnel.extend([[0; 12].as_slice(), &[0x86, 0xdd], &inner].concat());
@@ -170,7 +170,7 @@ fn a_packet_in_a_vxlan_tunnel_is_found() {
     let roce = dissect(LinkType::Ethernet.ip(&frame).unwrap()).unwrap().unwrap();
     assert_eq!((roce.vni, roce.icrc), (Some(0x1234), Icrc::Good));
     assert_eq!(roce.ip.path().source, path(true).source);
-    // Without the flag there is no network, and what follows may be anything.
+    // Without the flag there is no VNI, and the following bytes may have any value.
     outer[28] = 0;
     assert!(dissect(&outer).unwrap().is_none());
 }

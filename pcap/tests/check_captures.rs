@@ -1,7 +1,7 @@
-//! What is found in the golden captures, held against `captures/findings.txt`.
+//! The findings in the golden captures, compared with `captures/findings.txt`.
 //!
-//! With `SOFTROCE_BLESS` in the environment the file is written instead. Read the difference before
-//! you commit it: each line is something that is truly in a capture.
+//! With `SOFTROCE_BLESS` in the environment the file is written instead. Read the difference before you commit it:
+//! each line must be true of its capture.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +18,7 @@ fn captures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("captures")
 }
 
-/// Every golden capture, with its name.
+/// Returns every golden capture with its name.
 fn files() -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     for dir in ["hardware", "rxe", "softroce"] {
@@ -32,7 +32,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// The findings of a capture, a line each, and its counts.
+/// Returns the findings of a capture as lines, and its counts.
 fn check(file: &[u8]) -> (String, Counts) {
     let mut reader = Reader::new(file).unwrap();
     let mut checker = Checker::new(Limits::default());
@@ -48,7 +48,7 @@ fn check(file: &[u8]) -> (String, Counts) {
 }
 
 #[test]
-fn the_findings_are_those_on_record() {
+fn findings_are_those_on_record() {
     let mut found = String::new();
     for (name, bytes) in files() {
         let (text, counts) = check(&bytes);
@@ -72,9 +72,9 @@ fn the_findings_are_those_on_record() {
     assert_eq!(found.len(), expected.len());
 }
 
-/// What is known to be in these files, from how they were made: nobody else breaks a rule.
+/// The violations that were put into these files on purpose; no host breaks a rule otherwise.
 #[test]
-fn violations_are_only_where_somebody_made_them() {
+fn violations_are_those_made_on_purpose() {
     let made = [
         // Packet 17 was corrupted, and an atomic misaligned.
         ("rxe/host_handmade_rc.pcap", vec![Rule::IcrcBad, Rule::AtomicAlignment]),
@@ -103,8 +103,8 @@ fn every_icrc_is_verified() {
     }
 }
 
-/// The packets of a capture with a request that was asked before, by counting PSNs with a path MTU of
-/// 1024, and those with a NAK or RNR NAK.
+/// Returns the packets with a repeated request, by counting PSNs with a path MTU of 1024, and those with a NAK or RNR
+/// NAK.
 fn asked_again_and_refused(file: &[u8]) -> [BTreeSet<u64>; 2] {
     let mut reader = Reader::new(file).unwrap();
     let mut next = HashMap::new();

@@ -1,4 +1,4 @@
-//! Captures that lose, repeat, exchange or cut packets, or begin late: the checker accuses no host of it.
+//! Captures with lost, repeated, exchanged or truncated packets, or a late start: the checker accuses no host.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,13 +10,13 @@ use std::time::Duration;
 use clean::{Captured, captures, check};
 use softroce_pcap::check::Severity;
 
-/// Ways to damage each capture.
+/// Number of damaged copies of each capture.
 const SEEDS: u64 = 500;
 /// Largest distance between two packets that are exchanged, or a packet and its copy.
 const MAX_DISTANCE_PACKETS: usize = 8;
 /// Largest number of packets in a row that are missing.
 const MAX_RUN_PACKETS: usize = 12;
-/// Longest time that a network holds a packet back. A rule about time judges what comes later.
+/// Longest time that a network delays a packet. Rules about time apply to longer delays.
 const MAX_DELAY: Duration = Duration::from_millis(1);
 
 /// SplitMix64.
@@ -35,7 +35,7 @@ fn delay(first: &Captured, second: &Captured) -> Duration {
     second.time.unwrap().saturating_sub(first.time.unwrap())
 }
 
-/// Damages a capture in one or two places. Packets move, the times of their places do not.
+/// Damages a capture in one or two places. Packets move; the times of their places stay.
 fn damage(packets: &mut Vec<Captured>, seed: u64) -> String {
     let mut random = Random(seed);
     let mut done = Vec::new();

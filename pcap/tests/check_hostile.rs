@@ -1,4 +1,4 @@
-//! Captures that were damaged at random: the checker neither fails nor remembers more than it may.
+//! Randomly damaged captures: the checker does not fail, and stays within its memory limits.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -62,8 +62,8 @@ proptest! {
     }
 }
 
-/// The most directions and packets remembered while `each` packets come to one queue pair after the
-/// other.
+/// Returns the maximum number of directions and packets remembered while each of many queue pairs gets `each`
+/// packets.
 fn most_remembered(each: u32) -> (usize, usize) {
     let limits = Limits { directions: 100, window: 1000, packets: 2000 };
     let mut checker = Checker::new(limits);
@@ -94,7 +94,7 @@ fn most_remembered(each: u32) -> (usize, usize) {
 }
 
 #[test]
-fn ever_new_connections_are_forgotten_in_time() {
+fn old_connections_are_forgotten() {
     assert_eq!(most_remembered(7), (100, 700));
     let (directions, packets) = most_remembered(37);
     assert!(directions < 100);

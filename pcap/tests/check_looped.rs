@@ -1,4 +1,4 @@
-//! Captures of a device that sends to itself: they have each packet as sent and as received.
+//! Captures of a device that sends to itself, with each packet as sent and as received.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ use softroce_pcap::check::{Checker, Counts};
 use softroce_pcap::flow::Limits;
 use softroce_pcap::{LinkType, Reader, Writer};
 
-/// A capture of these packets.
+/// Returns a capture of these packets.
 fn capture(packets: &[(Direction, P)]) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), LinkType::Raw, "test").unwrap();
     for (at, (direction, packet)) in (0..).zip(packets) {
@@ -24,7 +24,7 @@ fn capture(packets: &[(Direction, P)]) -> Vec<u8> {
     writer.into_inner()
 }
 
-/// The findings as `packet severity rule`, and the counts.
+/// Returns the findings as `packet severity rule`, and the counts.
 fn check(packets: &[(Direction, P)]) -> (Vec<String>, Counts) {
     let file = capture(packets);
     let mut reader = Reader::new(&file[..]).unwrap();
@@ -57,7 +57,7 @@ fn received_copies_of_sent_packets_are_no_retransmissions() {
 #[test]
 fn each_sent_packet_has_one_copy() {
     let only = send(RcSendOnly, 1, 8);
-    // The second is a retransmission; the network made two of one before the last.
+    // The second is a retransmission; the network duplicated the one before the last.
     let all = [Sent, Received, Sent, Received, Received].map(|direction| (direction, only.clone()));
     assert_eq!(
         check(&all).0,

@@ -1,5 +1,5 @@
-//! One packet of a clean capture that breaks one rule: the checker names that rule for that packet,
-//! and says the same as before of all others.
+//! One packet of a clean capture breaks one rule: the checker names that rule for that packet, and all other findings
+//! stay.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -40,8 +40,8 @@ const RELIABLE: &[&str] = &[
 /// Captures with retransmissions.
 const LOSSES: &[&str] = &["rxe/loss_send_middle.pcap", "rxe/loss_readresp_mid.pcap"];
 
-/// Rules that no single packet of the clean captures can break, or not without breaking others too, and
-/// the reason. Cases of `check_rules` break them.
+/// Rules that no single packet of the clean captures can break, or only together with others, and the reason. Cases
+/// of `check_rules` break them.
 const NOT_BY_ONE_PACKET: &[(&[Rule], &str)] = &[
     (
         &[Rule::PsnGap, Rule::ReadResponseGap, Rule::UcPsnGap, Rule::ResponseOrder],
@@ -242,7 +242,7 @@ fn mutations() -> Vec<Mutation> {
     mutations
 }
 
-/// The packet in the middle is the RTU, with which nothing else begins.
+/// The packet in the middle is the RTU, after which nothing else begins.
 const CM: &[&str] = &["rxe/cm_rping.pcap"];
 
 fn append(packet: &mut Vec<u8>) {
@@ -257,7 +257,7 @@ fn append_zeros(packet: &mut Vec<u8>) {
     set_lengths(packet);
 }
 
-/// Removes what follows the extension headers, which have `len` bytes.
+/// Removes the payload behind extension headers of `len` bytes.
 fn remove_payload(packet: &mut Vec<u8>, len: usize) {
     let end = packet.len() - 4;
     packet.drain(EXTENSION + len..end);
@@ -289,7 +289,7 @@ fn seal(packet: &mut [u8]) {
     packet[end..].copy_from_slice(&good.to_le_bytes());
 }
 
-/// The packet in the middle of those with an opcode, or of its retransmissions.
+/// Returns the middle packet of those with an opcode, or of its retransmissions.
 fn victim(packets: &[Captured], before: &[Vec<Finding>], mutation: &Mutation) -> Option<usize> {
     let is_again = |at: usize| {
         before[at].iter().any(|finding| {
@@ -302,7 +302,7 @@ fn victim(packets: &[Captured], before: &[Vec<Finding>], mutation: &Mutation) ->
         packet[0] == 0x45 && packet[9] == 17 && has_opcode && mutation.again == is_again(*at)
     };
     let all: Vec<_> = (0..packets.len()).filter(may_be).collect();
-    // The bounds of the MSN are known from the second answer on.
+    // The range of the MSN is known from the second response on.
     let is_enough = all.len() > 2 || mutation.captures.len() == 1;
     is_enough.then(|| all.get(all.len() / 2).copied()).flatten()
 }
@@ -312,7 +312,7 @@ fn names(found: &[Finding]) -> Vec<(Rule, Severity)> {
 }
 
 #[test]
-fn a_broken_rule_is_named_for_its_packet_alone() {
+fn broken_rule_is_named_for_its_packet_alone() {
     let all = captures();
     let mut wrong = Vec::new();
     for mutation in mutations() {

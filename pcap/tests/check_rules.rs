@@ -1,4 +1,4 @@
-//! Each rule fires on a capture that breaks it, with exactly that finding, and not on one that keeps it.
+//! Each rule has a finding on a capture that breaks it, exactly that one, and none on a capture that keeps it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use softroce::wire::{NakCode, Opcode::*, Syndrome};
 use softroce_pcap::check::{Checker, Rule, Severity};
 use softroce_pcap::flow::Limits;
 
-/// What is found, as `packet severity rule`.
+/// Returns the findings as `packet severity rule`.
 fn check(packets: &[P]) -> Vec<String> {
     let bytes: Vec<_> = packets.iter().map(|p| (p.build(), p.after, p.cut)).collect();
     check_bytes(&bytes)
@@ -33,7 +33,7 @@ fn check_bytes(packets: &[(Vec<u8>, u64, Option<usize>)]) -> Vec<String> {
     all
 }
 
-/// A case: packets, and what is found.
+/// Packets, and their findings.
 type Case = (Vec<P>, &'static [&'static str]);
 
 fn headers() -> Vec<Case> {
@@ -98,12 +98,12 @@ fn requests() -> Vec<Case> {
             vec![read(1, 1000), send(RcSendFirst, 5, 256), send(RcSendOnly, 3, 8)],
             &["3 violation psn.inside_read"],
         ),
-        // Whether the READ takes 4 PSNs, or less and requests were lost, cannot be told.
+        // The capture does not show whether the READ takes 4 PSNs, or fewer and requests were lost.
         (
             vec![read(1, 1000), send(RcSendOnly, 5, 8), send(RcSendOnly, 3, 8)],
             &["3 note rc.retransmission"],
         ),
-        // The READ may take less PSNs, and a FIRST may be missing.
+        // The READ may take fewer PSNs, and a FIRST may be missing.
         (vec![read(1, 1000), send(RcSendLast, 3, 8)], &[]),
         (
             vec![first(), send(RcSendLast, 2, 8), read(3, 600), send(RcSendOnly, 4, 8)],
@@ -157,7 +157,7 @@ fn repetitions() -> Vec<Case> {
             vec![only(1), only(1).with(|p| p.bth.ack_req = false).after(2000)],
             &["2 violation rc.retransmission.ackreq", "2 note rc.retransmission.timeout"],
         ),
-        // The network may have made two of one.
+        // The network may have duplicated the packet.
         (vec![only(1), only(1).with(|p| p.bth.ack_req = false)], &["2 note rc.retransmission"]),
         (
             vec![only(1), only(1).with(|p| p.fill = 1)],
@@ -203,7 +203,7 @@ fn repetitions() -> Vec<Case> {
     ]
 }
 
-/// Connections that have numbers of earlier ones.
+/// Connections with the numbers of earlier ones.
 fn connected_anew() -> Vec<Case> {
     let only = |psn| send(RcSendOnly, psn, 8);
     let refused = || vec![only(5), only(6), nak(5, 0, NakCode::InvalidRequest)];
@@ -212,7 +212,7 @@ fn connected_anew() -> Vec<Case> {
     let to = |qp, p: P| p.with(|p| p.bth.dest_qp = Qpn::new(qp));
     let other = |psn| send(RcWriteOnly, psn, 4).dma(0x2000, 4);
     vec![
-        // The peer's queue pair has the same number.
+        // The queue pair of the peer has the same number.
         (
             then(&[other(5), ack(5, 1), other(6), ack(6, 2)]),
             &["3 note rc.nak.fatal", "4 note psn.gap"],
@@ -221,7 +221,7 @@ fn connected_anew() -> Vec<Case> {
         (vec![only(5), moved(other(9)), moved(ack(9, 1))], &["2 note psn.gap"]),
         (vec![only(5), only(6), ack(6, 2), moved(only(5)), moved(ack(5, 1))], &["4 note psn.gap"]),
         (vec![only(5), only(6), other(5)], &["3 violation rc.retransmission"]),
-        // Ours has, and theirs another.
+        // This queue pair has the same number, and that of the peer another.
         (
             then(&[to(0x13, only(5)), ack(5, 1), to(0x13, only(6)), ack(6, 3)]),
             &["3 note rc.nak.fatal", "5 note rc.ack_unseen", "7 violation aeth.msn"],
@@ -237,7 +237,7 @@ fn connected_anew() -> Vec<Case> {
             ],
             &["4 note rc.ack_unseen"],
         ),
-        // Another connection that was there before is no reason.
+        // An earlier connection is no reason.
         (
             [vec![to(0x13, only(6))], then(&[ack(6, 1)])].concat(),
             &["4 note rc.nak.fatal", "5 violation rc.response_after_fatal_nak"],
@@ -284,7 +284,7 @@ fn answers() -> Vec<Case> {
             vec![only(1), only(2), nak(1, 0, NakCode::InvalidRequest), ack(2, 1)],
             &["3 note rc.nak.fatal", "4 violation rc.response_after_fatal_nak"],
         ),
-        // Asked again after the NAK: an answer may be of a new connection.
+        // A request after the NAK: the response may be of a new connection.
         (
             vec![only(1), nak(1, 0, NakCode::InvalidRequest), only(1).after(2000), ack(1, 1)],
             &[
@@ -299,7 +299,7 @@ fn answers() -> Vec<Case> {
             vec![only(1), only(2), rnr(1, 0), nak(1, 0, NakCode::PsnSequence)],
             &["3 note rc.rnr_nak", "4 quirk rc.nak_after_rnr"],
         ),
-        // The request that the second NAK answers may be missing from the capture.
+        // The request to which the second NAK responds may be missing from the capture.
         (
             vec![only(1), only(2), sequence_nak(1, 0), sequence_nak(1, 0).after(20_000)],
             &["3 note rc.nak.sequence", "4 note rc.nak.sequence"],
@@ -314,7 +314,7 @@ fn answers() -> Vec<Case> {
             ],
             &["3 note rc.nak.sequence", "5 violation rc.nak.sequence"],
         ),
-        // The request that made the responder send it is missing, and perhaps the first one again.
+        // The request to which the responder sent it is missing, and perhaps the repeated first one.
         (
             vec![only(1), only(2), sequence_nak(1, 0), only(3), sequence_nak(1, 0).after(20_000)],
             &["3 note rc.nak.sequence", "5 note rc.nak.sequence"],
@@ -332,7 +332,7 @@ fn answers() -> Vec<Case> {
             vec![only(1), only(2), ack(2, 2), only(2).after(2000), ack(1, 2)],
             &["4 note rc.retransmission.timeout", "5 quirk rc.duplicate_ack"],
         ),
-        // The newest that an acknowledgement answers: the atomic and the READ have answers of their own.
+        // The newest request that an acknowledgement covers: the atomic and the READ have responses of their own.
         (
             vec![
                 only(1),
@@ -346,11 +346,10 @@ fn answers() -> Vec<Case> {
             ],
             &[],
         ),
-        // The network may have made two of the SEND behind the point of capture, and lost an answer
-        // before it.
+        // The network may have duplicated the SEND behind the point of capture, and lost a response before it.
         (vec![only(1), atomic(2), ack(2, 2)], &["3 note rc.implied_nak"]),
         (vec![atomic(1), ack(1, 1)], &["2 violation rc.implied_nak"]),
-        // Credits for one more, then one that asks for news, then one too many.
+        // Credits for one more, then one that asks for credits, then one too many.
         (
             vec![
                 only(1),
@@ -365,7 +364,7 @@ fn answers() -> Vec<Case> {
         ),
         (vec![only(1), credits(ack(1, 1), 0), send(RcWriteOnly, 2, 0).dma(0, 0), read(3, 8)], &[]),
         (reading(&[first(), last(88)]), &["3 note read.response_gap"]),
-        // Resumed in two places: an answer may begin at either, and go on as if it had not.
+        // Resumed in two places: a response may begin at either, or continue.
         (
             reading(&[
                 first(),
@@ -391,10 +390,10 @@ fn answers() -> Vec<Case> {
         (reading(&[ack(1, 1)]), &["2 violation rc.implied_nak"]),
         // The READ has the PSNs 1 to 3.
         (reading(&[first(), middle(), ack(3, 1)]), &["4 violation rc.implied_nak"]),
-        // Each request before the READ was acknowledged before that was asked.
+        // Each request before the READ was acknowledged before the READ was sent.
         (vec![only(1), ack(1, 1), read(2, 8), ack(2, 2)], &["4 violation rc.implied_nak"]),
         (vec![only(1), read(2, 8), ack(1, 1), ack(2, 2)], &["4 note rc.implied_nak"]),
-        // A READ that is asked again is executed again; its memory may have changed.
+        // A repeated READ is executed again; its memory may have changed.
         (
             reading(&[
                 first(),
@@ -419,7 +418,7 @@ fn answers() -> Vec<Case> {
             ]),
             &["5 note rc.retransmission.timeout"],
         ),
-        // The rest of a READ that was not captured, which follows a READ of unknown length in packets.
+        // The rest of a READ that was not captured, after a READ of unknown length in packets.
         (
             vec![
                 read(1, 512),
@@ -429,12 +428,13 @@ fn answers() -> Vec<Case> {
             ],
             &["3 note rc.implied_nak"],
         ),
-        // Answers to nothing that was asked.
+        // Responses without requests.
         (
             vec![only(1), ack(0x2_0001, 1), ack(0x2_0001, 1), ack(1, 1), only(2), ack(2, 2)],
             &["2 note rc.ack_unseen", "3 note rc.ack_unseen"],
         ),
-        // Which NAK is the later cannot be told, for nothing before the first request was captured.
+        // The capture does not show which NAK is the later one, because nothing before the first request was
+        // captured.
         (
             vec![
                 send(RcSendMiddle, 3, 256),
@@ -444,7 +444,7 @@ fn answers() -> Vec<Case> {
             ],
             &["2 note rc.nak.sequence", "3 note rc.retransmission", "4 note rc.nak.sequence"],
         ),
-        // The answer to what came later was first.
+        // The response to the later request came first.
         (
             vec![read(1, 8), only(2), ack(2, 2), data(RcReadResponseOnly, 1, 1, 8)],
             &["3 note rc.implied_nak", "4 note rc.response_order"],
@@ -489,7 +489,7 @@ fn answers() -> Vec<Case> {
     ]
 }
 
-/// Those that no [`P`] can be built for.
+/// Cases that no [`P`] can express.
 fn raw() -> Vec<(Vec<u8>, &'static str)> {
     let whole = send(RcSendOnly, 1, 8).build();
     let change = |change: &dyn Fn(&mut Vec<u8>)| {
@@ -506,7 +506,7 @@ fn raw() -> Vec<(Vec<u8>, &'static str)> {
         }
         bytes
     };
-    // A FLUSH with the headers covered twice.
+    // A FLUSH whose ICRC covers the headers twice.
     let mut flush = p(RcFlush, 1).asking().dma(0x1000, 8).build();
     let (plain, _) = softroce::wire::icrc::of_ip_packet(&flush).unwrap();
     let at = flush.len() - 4;
@@ -528,7 +528,7 @@ fn all() -> Vec<Case> {
 }
 
 #[test]
-fn every_case_gives_exactly_its_findings() {
+fn each_case_has_exactly_its_findings() {
     let wrong: Vec<_> = all()
         .into_iter()
         .enumerate()
@@ -551,7 +551,7 @@ fn every_rule_has_a_case() {
 }
 
 #[test]
-fn a_cut_packet_is_followed_and_its_icrc_is_unknown() {
+fn truncated_packet_is_followed_with_unknown_icrc() {
     let mut checker = Checker::new(Limits::default());
     let packet = send(RcSendOnly, 1, 512).build();
     assert!(checker.ip_packet(1, None, &packet[..60]).is_empty());
@@ -564,7 +564,7 @@ fn a_cut_packet_is_followed_and_its_icrc_is_unknown() {
 }
 
 #[test]
-fn the_length_of_a_cut_packet_is_not_held_against_its_sender() {
+fn length_of_a_truncated_packet_is_no_violation() {
     let first = send(RcSendFirst, 1, 256);
     let cut = |p: P| p.with(|p| p.cut = Some(60));
     assert_eq!(
@@ -575,11 +575,11 @@ fn the_length_of_a_cut_packet_is_not_held_against_its_sender() {
         check(&[first.clone(), cut(send(RcSendMiddle, 2, 512))]),
         ["2 note mtu.first_middle"]
     );
-    // More than any packet has: several, before they were cut up.
+    // Longer than any packet: an unsegmented burst.
     assert_eq!(check(&[first, cut(send(RcSendMiddle, 2, 9000))]), ["2 note icrc.bad"]);
 }
 
-/// A message of a connection manager, with its fields in place; `tid` is its transaction.
+/// Returns a message of a connection manager with these fields; `tid` is its transaction ID.
 fn managing(attribute: u8, tid: u8, body: &[(usize, &[u8])], way: [&str; 2]) -> P {
     let head: [(usize, &[u8]); 2] = [(15, &[tid]), (16, &[0, attribute])];
     let [from, to] = way.map(|ip| ip.parse().unwrap());
@@ -613,7 +613,7 @@ fn rep(tid: u8) -> P {
     managing(0x13, tid, &body, BACK)
 }
 
-/// From the active side on: its name for the connection comes first.
+/// Returns a message whose first field is the sender's ID of the connection.
 fn named(attribute: u8, tid: u8, way: [&str; 2]) -> P {
     let ids = if way == ON { [9, 8] } else { [8, 9] };
     managing(attribute, tid, &[(24, &[0, 0, 0, ids[0]]), (28, &[0, 0, 0, ids[1]])], way)
@@ -629,7 +629,7 @@ fn managers() -> Vec<Case> {
         (start(&[send(RcSendOnly, 1, 8), ack(1, 2)]), &["4 violation aeth.msn"]),
         (start(&[send(RcSendOnly, 3, 8)]), &["3 note psn.gap"]),
         (start(&[send(RcSendFirst, 1, 512)]), &["3 violation mtu.first_middle"]),
-        // A connection with the same queue pairs, and the same again.
+        // A connection with the same queue pairs, twice.
         (
             start(&[
                 send(RcSendOnly, 1, 8),
@@ -644,7 +644,7 @@ fn managers() -> Vec<Case> {
             ]),
             &["4 note rc.nak.fatal", "11 violation aeth.msn"],
         ),
-        // Transactions.
+        // Transaction IDs.
         (start(&[named(rtu, 1, ON), named(dreq, 3, BACK), named(drep, 3, ON)]), &[]),
         (start(&[named(rtu, 2, ON)]), &["3 violation cm.transaction_id"]),
         (vec![req(1), rep(2)], &["2 violation cm.transaction_id"]),
@@ -655,12 +655,12 @@ fn managers() -> Vec<Case> {
         ),
         (start(&[of_rep(named(mra, 3, ON))]), &["3 violation cm.transaction_id"]),
         (start(&[of_rep(named(rej, 1, ON))]), &[]),
-        // The REQ takes four READs at once.
+        // The REQ accepts four READs at once.
         (
             vec![req(1), rep(1).with(|p| p.bytes.as_mut().unwrap()[24 + 25] = 5)],
             &["2 violation cm.rep_depth"],
         ),
-        // What nobody asked, or another asked, has any.
+        // Messages without a request, or to another request, have any transaction ID.
         (vec![req(1), named(rtu, 7, BACK), named(drep, 7, BACK)], &[]),
         // READs at once.
         (start(&[read(1, 8), read(2, 8), response(1, 1), read(3, 8), response(2, 2)]), &[]),
@@ -675,7 +675,7 @@ fn managers() -> Vec<Case> {
             ]),
             &["6 violation read.outstanding"],
         ),
-        // Without an answer, and with answers that were not captured, nothing can be said.
+        // Without a response, or with responses that were not captured, there is no finding.
         (start(&[read(1, 8), read(2, 8), read(3, 8)]), &[]),
         (vec![read(1, 8), read(2, 8), read(3, 8), response(1, 1)], &[]),
     ]
@@ -683,7 +683,7 @@ fn managers() -> Vec<Case> {
 
 #[test]
 fn answers_find_their_connection_among_several() {
-    // Four connections between the same hosts with the same PSNs; the ports tell them apart.
+    // Four connections between the same hosts with the same PSNs; the ports distinguish them.
     let mut packets = Vec::new();
     let pair = |n: u32| (Qpn::new(0x11 + 0x100 * n), Qpn::new(0x12 + 0x100 * n));
     for n in 0..4 {
@@ -708,14 +708,14 @@ fn answers_find_their_connection_among_several() {
 }
 
 #[test]
-fn a_partition_of_its_own_is_no_finding() {
+fn each_connection_may_have_its_partition() {
     let packet = send(RcSendOnly, 1, 8).with(|p| p.bth.pkey = PKey(0x8001));
     assert!(check(&[packet]).is_empty());
     assert_eq!(datagram_len(RcSendOnly, 8), 24);
 }
 
 #[test]
-fn an_atomic_a_lap_of_psns_later_may_have_another_result() {
+fn atomic_after_a_psn_wrap_may_have_another_result() {
     let first_response = |psn| data(RcReadResponseFirst, psn, 2, 256);
     let half = 1 << 23;
     let result =

@@ -1,4 +1,4 @@
-//! The same packets in every capture format, and files that are not what they should be.
+//! The same packets in every capture format, and malformed files.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -94,7 +94,7 @@ fn enhanced(order: Order, interface: u32, ticks: u64, frame: &[u8]) -> Vec<u8> {
 /// Times and IP packets of a file.
 type Contents = Vec<(Option<Duration>, Result<Vec<u8>, NotIp>)>;
 
-/// What could be read, and how it ended.
+/// Returns the readable part, and how it ended.
 fn read(file: &[u8]) -> (Contents, Result<(), ReadError>) {
     let mut packets = Vec::new();
     let mut reader = match Reader::new(file) {
@@ -128,7 +128,7 @@ fn pcap_of_either_byte_order_and_resolution() {
         assert_eq!(read_whole(&micro), expected);
         let nano = pcap(order, 0xa1b2_3c4d, 101, &[(7, 123_456_000, &PACKET)]);
         assert_eq!(read_whole(&nano), expected);
-        // Four bytes of frame check sequence, said in the upper half of the link type.
+        // Four bytes of frame check sequence, as the upper half of the link type says.
         let with_fcs = pcap(order, 0xa1b2_3c4d, 0x2400_0000 | 101, &[(7, 123_456_000, &PACKET)]);
         assert_eq!(read_whole(&with_fcs), expected);
     }
@@ -208,14 +208,14 @@ fn obsolete_packet_blocks() {
 }
 
 #[test]
-fn a_section_has_so_many_interfaces_and_not_more() {
+fn section_has_at_most_65536_interfaces() {
     let order = Order::Little;
     let many = |n: usize| [section(order), interface(order, 101, &[]).repeat(n)].concat();
     assert!(read(&many(65536)).1.is_ok());
     let error = read(&many(65537)).1.unwrap_err().to_string();
     let what = "malformed record after packet 0: it is one interface more than 65536";
     assert_eq!(error, what);
-    // The next section begins anew.
+    // The next section starts anew.
     assert!(read(&[many(65536), many(1)].concat()).1.is_ok());
 }
 
@@ -246,7 +246,7 @@ fn written_records_keep_interface_length_and_comment() {
 }
 
 #[test]
-fn frames_that_hold_no_ip_are_counted_and_say_why() {
+fn frames_without_ip_have_a_reason() {
     let arp = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 6];
     let file = pcap(Order::Little, 0xa1b2_c3d4, 1, &[(0, 0, &arp)]);
     assert_eq!(read_whole(&file)[0].1, Err(NotIp::EtherType(0x0806)));
@@ -264,7 +264,7 @@ fn errors_of_other_files_name_what_was_found() {
 }
 
 #[test]
-fn records_that_lie_are_malformed() {
+fn contradictory_records_are_malformed() {
     let order = Order::Little;
     let end = |file: &[u8]| read(file).1.unwrap_err().to_string();
     let mut long = pcap(order, 0xa1b2_c3d4, 101, &[(0, 0, &PACKET)]);
@@ -284,7 +284,7 @@ fn records_that_lie_are_malformed() {
 }
 
 #[test]
-fn flags_of_a_packet_tell_its_direction() {
+fn packet_flags_give_the_direction() {
     for order in [Order::Little, Order::Big] {
         for (flags, direction) in
             [(1, Some(Direction::Received)), (2, Some(Direction::Sent)), (0x1c, None)]
@@ -303,7 +303,7 @@ fn flags_of_a_packet_tell_its_direction() {
 }
 
 #[test]
-fn a_file_cut_anywhere_gives_its_whole_packets() {
+fn truncated_file_has_its_whole_packets() {
     let mut writer = Writer::new(Vec::new(), LinkType::Raw, "test").unwrap();
     let mut ends = vec![writer.clone().into_inner().len()];
     for i in 0..3 {

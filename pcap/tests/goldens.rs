@@ -1,4 +1,4 @@
-//! The golden captures, held against what `captures/MANIFEST.md` says of them.
+//! The golden captures, compared with `captures/MANIFEST.md`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use softroce_pcap::{Icrc, Reader, dissect};
 
-/// What is counted in a file.
+/// The counts of a file.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Contents {
     packets: u32,
     icrc_good: u32,
-    /// In the manifest's spelling, as `RC_READ_RESP_ONLY`.
+    /// Opcodes in the manifest's spelling, as `RC_READ_RESP_ONLY`.
     opcodes: BTreeMap<String, u32>,
 }
 
@@ -32,7 +32,7 @@ impl Contents {
     }
 }
 
-/// The manifest's spelling of our `RC READ_RESPONSE_ONLY`.
+/// Returns the manifest's spelling of `RC READ_RESPONSE_ONLY`.
 fn in_the_manifest(opcode: &str) -> String {
     let ours = ["ACKNOWLEDGE", "REQUEST", "RESPONSE", "COMPARE", " "];
     let theirs = ["ACK", "REQ", "RESP", "CMP", "_"];
@@ -43,7 +43,7 @@ fn captures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("captures")
 }
 
-/// The table rows of the manifest that have `cells` cells.
+/// Returns the table rows of the manifest with `cells` cells.
 fn manifest(cells: usize) -> Vec<Vec<String>> {
     let text = std::fs::read_to_string(captures().join("MANIFEST.md")).unwrap();
     let rows = text.lines().filter(|line| line.contains(".pcap |"));

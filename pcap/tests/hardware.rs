@@ -1,5 +1,4 @@
-//! The packets of hardware, as far as captures have them, played to an engine that stands where its
-//! peer stood.
+//! Captured packets of adapters, sent to an engine in the place of their peer.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -27,7 +26,7 @@ use softroce_pcap::{Icrc, Reader, dissect};
 const PD: PdId = PdId(1);
 const CQ: CqId = CqId(1);
 
-/// The IP packets of a file of `captures/hardware`.
+/// Returns the IP packets of a file of `captures/hardware`.
 fn packets(file: &str) -> Vec<Vec<u8>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("captures/hardware").join(file);
     let bytes = std::fs::read(path).unwrap();
@@ -41,16 +40,16 @@ fn packets(file: &str) -> Vec<Vec<u8>> {
     packets
 }
 
-/// Whom a capture's sender talks to, and the state of their conversation before it.
+/// The connection of a capture's sender, and its state before the capture.
 struct Seat {
-    /// Ours and the hardware's.
+    /// Addresses of the engine and of the adapter.
     ips: [IpAddr; 2],
     qpns: [Qpn; 2],
-    /// What either side sends first.
+    /// First PSN of either side.
     psns: [Psn; 2],
 }
 
-/// An engine in that seat, with 4 KiB of memory, in RTS.
+/// An engine with that connection, with 4 KiB of memory, in RTS.
 struct Host {
     engine: Engine,
     region: Arc<Region>,
@@ -90,7 +89,7 @@ impl Host {
         host
     }
 
-    /// Numbers are drawn by lot: draws until the one that the capture names comes up.
+    /// Creates queue pairs until one has the number in the capture: numbers are random.
     fn create_qp(&mut self) {
         let init = QpInit {
             qp_type: QpType::Rc,
@@ -109,7 +108,7 @@ impl Host {
                 return;
             }
             self.engine.destroy_qp(self.now, drawn);
-            // After a while the number is free again.
+            // The number is free again after a while.
             self.now += Duration::from_secs(60);
         }
     }
@@ -131,7 +130,7 @@ impl Host {
         self.engine.post_send(self.now, self.qpn, request).unwrap();
     }
 
-    /// A captured packet arrives, with all that a raw socket would show of it.
+    /// Receives a captured packet with the metadata of a raw socket.
     fn receive(&mut self, ip_packet: &[u8]) {
         let ip = encap::parse_ip(ip_packet).unwrap();
         let meta = RxMeta {
@@ -145,7 +144,7 @@ impl Host {
         self.engine.handle_buffer(self.now, RxBuffer { data: ip.payload, segment_len, meta });
     }
 
-    /// What the engine sends now, as text.
+    /// Returns the packets that the engine sends, as text.
     fn sent(&mut self) -> Vec<String> {
         let (mut burst, mut lines) = (Burst::new(), Vec::new());
         while self.engine.poll_transmit(self.now, &mut burst) {
@@ -167,10 +166,10 @@ impl Host {
     }
 }
 
-/// An adapter asks the connection manager of an FPGA for a connection, sends it 192 bytes, and
-/// acknowledges four messages, two at a time.
+/// An adapter asks the connection manager of an FPGA for a connection, sends 192 bytes, and acknowledges four
+/// messages, two at a time.
 #[test]
-fn a_connectx_sends_and_acknowledges() {
+fn connectx_sends_and_acknowledges() {
     let capture = packets("cx_liteeth_vlan_cm_send_ack.pcap");
     let ips: Vec<_> = capture.iter().map(|packet| encap::parse_ip(packet).unwrap()).collect();
     let datagrams: Vec<_> = ips.iter().map(|ip| Datagram::parse(ip.payload).unwrap()).collect();
@@ -187,7 +186,7 @@ fn a_connectx_sends_and_acknowledges() {
         ]
     );
 
-    // The request names the adapter's queue pair and where it wants us to start.
+    // The request names the adapter's queue pair and the first PSN that it expects.
     let number = |at: usize| {
         let [a, b, c] = *request.payload[at..].first_chunk().unwrap();
         u32::from_be_bytes([0, a, b, c])
@@ -225,14 +224,14 @@ fn a_connectx_sends_and_acknowledges() {
     }
     assert_eq!((host.sent(), host.dropped()), (vec![], vec![]));
 
-    // Its messages to the connection manager are for a queue pair that is not here.
+    // Its messages to the connection manager are for a queue pair that does not exist here.
     host.receive(&capture[0]);
     assert_eq!(host.dropped(), [DropReason::UnknownQp]);
 }
 
-/// A ConnectX-4 Lx asks for less: from UDP port 0, with bits set that others leave zero.
+/// A ConnectX-4 Lx sends a CNP: from UDP port 0, with bits set that others leave zero.
 #[test]
-fn a_cnp_of_a_connectx_is_counted_and_disturbs_nothing() {
+fn cnp_of_a_connectx_is_counted() {
     let capture = packets("cx4lx_scapy_cnp.pcap");
     let ip = encap::parse_ip(&capture[0]).unwrap();
     let cnp = Datagram::parse(ip.payload).unwrap();

@@ -1,5 +1,5 @@
-//! Captures that were damaged, by chance or on purpose, never make the reader crash, run on, or take
-//! more memory than it says.
+//! Captures that were damaged, by chance or on purpose: the reader does not crash, run on, or exceed its memory
+//! limits.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,9 +21,9 @@ use softroce_pcap::{LinkType, Reader, Record, Writer, decompressed, dissect};
 static MEMORY: PeakAlloc = PeakAlloc;
 
 const MIB: usize = 1 << 20;
-/// What the documentation of `Reader` says, and buffers around it.
+/// The limit in the documentation of `Reader`, and buffers around it.
 const READER: usize = 20 * MIB + MIB;
-/// What that of `decompressed` says, for a damaged header may ask for any window.
+/// The limit of `decompressed`, because a damaged header may ask for any window.
 const WINDOW: usize = 128 * MIB;
 
 fn captures() -> Vec<PathBuf> {
@@ -35,7 +35,7 @@ fn captures() -> Vec<PathBuf> {
     files
 }
 
-/// Reads all that can be read and says all that can be said of it. Returns how many frames there were.
+/// Reads and dissects as much as possible; returns the number of frames.
 fn read(file: impl Read) -> usize {
     let Ok(input) = decompressed(file) else { return 0 };
     let Ok(mut reader) = Reader::new(input) else { return 0 };
@@ -56,7 +56,7 @@ fn read(file: impl Read) -> usize {
     frames
 }
 
-/// The same packets as pcapng, with comments.
+/// Returns the same packets as pcapng, with comments.
 fn as_pcapng(file: &[u8]) -> Vec<u8> {
     let mut reader = Reader::new(file).unwrap();
     let mut writer = Writer::new(Vec::new(), LinkType::Ethernet, "test").unwrap();
@@ -85,7 +85,7 @@ impl Damage {
         usize::try_from(self.0.next_u64() % u64::try_from(limit.max(1)).unwrap()).unwrap()
     }
 
-    /// A range of the file, short more often than long.
+    /// Returns a range of the file, more often short than long.
     fn range(&mut self, len: usize) -> std::ops::Range<usize> {
         let start = self.below(len);
         let longest = [4, 16, 100, 2000][self.below(4)];
@@ -110,12 +110,12 @@ impl Damage {
 }
 
 #[test]
-fn damaged_captures_are_read_as_far_as_they_go() {
+fn damaged_captures_are_read_up_to_the_damage() {
     let seed = *b"captures that were damaged: 0001";
     let mut damage = Damage(TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
     for path in captures() {
         let pcap = std::fs::read(&path).unwrap();
-        // With what a reader may take, and how many bytes there may be of each of the file's.
+        // Each form with its memory limit, and its maximum expansion.
         let forms = [
             (pcap.clone(), READER, 1),
             (as_pcapng(&pcap), READER, 1),
@@ -143,7 +143,7 @@ fn damaged_captures_are_read_as_far_as_they_go() {
         }
     }
 
-    // Files that ask for as much as they can: records as long as there may be, and interfaces.
+    // Files with the largest records and the most interfaces.
     let taken = |file: &mut dyn Read| {
         MEMORY.reset_peak_usage();
         let before = MEMORY.current_usage();

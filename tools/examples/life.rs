@@ -19,7 +19,7 @@ use softroce::verbs::*;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// How long a completion may take. Retries of a peer that does not answer end earlier.
+/// Timeout of a completion. Retries end earlier if the peer does not respond.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 const KEY: QKey = QKey(0x1234);
@@ -30,8 +30,8 @@ const HALF: usize = 100_000;
 fn main() -> ExitCode {
     let attempts = env::args().nth(3).map_or(2, |text| text.parse().unwrap_or(2));
     let mut before = held();
-    // Rust keeps `/dev/urandom` open when it has to, and a descriptor whose closing fails is lost. A leak is what
-    // is lost each time.
+    // The standard library keeps `/dev/urandom` open, and a descriptor is lost if closing it fails. A loss in each
+    // attempt is a leak.
     let mut lost_before = false;
     for attempt in 1.. {
         let result = live();
@@ -65,14 +65,14 @@ fn say(line: &str) {
     let _ = writeln!(io::stderr(), "life: {line}");
 }
 
-/// Descriptors and threads of this process.
+/// Returns the number of descriptors and threads of this process.
 fn held() -> Option<(usize, usize)> {
     // A fault of these calls does not concern the devices: the second attempt has none.
     let count = |path| fs::read_dir(path).or_else(|_| fs::read_dir(path)).ok().map(Iterator::count);
     Some((count("/proc/self/fd")?, count("/proc/self/task")?))
 }
 
-/// The same as soon as it is as before: the kernel lists a thread for a moment after it is joined.
+/// Returns the numbers once they equal those before: the kernel lists a thread for a moment after it is joined.
 fn settled(before: Option<(usize, usize)>) -> Option<(usize, usize)> {
     for _ in 0..1000 {
         if held() == before {
@@ -130,7 +130,7 @@ impl Side {
         }
     }
 
-    /// Looks whether the region begins with these bytes.
+    /// Checks that the region begins with these bytes.
     fn check(&self, expected: &[u8], what: &'static str) -> Result<()> {
         let mut found = vec![0; expected.len()];
         self.mr.read_at(0, &mut found)?;
@@ -140,7 +140,7 @@ impl Side {
 
 fn live() -> Result<()> {
     let (near, far) = (Side::new()?, Side::new()?);
-    // A device that is not told the MTU of its interface takes that of Ethernet.
+    // A device that cannot read the MTU of its interface assumes that of Ethernet.
     let (ours, theirs) = (near.ctx.device_info()?.active_mtu, far.ctx.device_info()?.active_mtu);
     let connect = ConnectOptions {
         path_mtu: Some(ours.min(theirs)),
@@ -150,7 +150,7 @@ fn live() -> Result<()> {
     near.rc.connect(&far.rc.endpoint(), &connect)?;
     far.rc.connect(&near.rc.endpoint(), &connect)?;
 
-    // By WRITE, from the upper half of the one to the lower half of the other.
+    // By WRITE, from the upper half of one region to the lower half of the other.
     let data: Vec<u8> = (0..=250).cycle().take(HALF).collect();
     near.mr.write_at(HALF, &data)?;
     near.rc.post_send(SendRequest::write(1, near.mr.sge(HALF..), far.mr.remote(0)).signaled())?;
@@ -178,7 +178,7 @@ fn live() -> Result<()> {
     Ok(())
 }
 
-/// By UD, to a group.
+/// Sends by UD to a multicast group.
 fn multicast(near: &Side, far: &Side) -> Result<()> {
     near.ud.activate(KEY)?;
     far.ud.activate(KEY)?;

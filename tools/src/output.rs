@@ -12,7 +12,7 @@ use serde::Serialize;
 /// changes its meaning; a new field does not change it.
 pub(crate) const JSON_VERSION: u32 = 1;
 
-/// Error of a write to a pipe whose reader has closed it, as `head` does.
+/// Error of a write to a pipe that its reader has closed, as `head` does.
 #[derive(Debug)]
 struct ReaderClosed;
 

@@ -1,4 +1,4 @@
-//! `roce analyze` from the outside, on golden captures.
+//! `roce analyze` as a user runs it, on golden captures.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use std::process::{Output, Stdio};
 use roce::{command, golden, roce, scratch, stderr};
 use serde_json::Value;
 
-/// Runs it where the captures are, so that the names that it prints are the same everywhere.
+/// Runs the command in the folder of the captures, so that it prints the same names everywhere.
 fn analyze(args: &[&str], name: &str) -> Output {
     let mut command = command(&[&["analyze"], args, &[name]].concat());
     let output = command.current_dir(golden("")).output().unwrap();
@@ -28,7 +28,7 @@ fn json(name: &str) -> Value {
     serde_json::from_str(&text(&["--json"], name)).unwrap()
 }
 
-/// Captures of every kind, each with the text and for some the JSON that belongs to it.
+/// Captures of every kind, each with its text, and some with their JSON.
 #[test]
 fn golden_captures_have_their_golden_analyses() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/analyze");
@@ -53,7 +53,7 @@ fn golden_captures_have_their_golden_analyses() {
     }
 }
 
-/// A list of numbers becomes how many they are, and their sum.
+/// Replaces a list of numbers by their count and sum.
 fn shorten(value: &mut Value) {
     let numbers = value.as_array().and_then(|list| {
         let numbers: Option<Vec<_>> = list.iter().map(Value::as_f64).collect();
@@ -164,7 +164,7 @@ fn capture_without_roce_is_reported() {
     assert_eq!(stderr(&output), expected);
 }
 
-/// The page of a capture, and the data in it.
+/// Returns the page of a capture, and its data.
 fn page(name: &str) -> (String, Value) {
     let path = scratch(&name.replace('/', "_")).with_extension("html");
     analyze(&["--html", path.to_str().unwrap()], name);
@@ -176,7 +176,7 @@ fn page(name: &str) -> (String, Value) {
 }
 
 #[test]
-fn the_page_needs_no_other_file_and_no_network() {
+fn page_needs_no_other_file_and_no_network() {
     let (page, _) = page("rxe/cm_rping.pcap");
     assert!(page.contains("default-src 'none'"));
     for part in
@@ -187,20 +187,20 @@ fn the_page_needs_no_other_file_and_no_network() {
 }
 
 #[test]
-fn the_page_has_every_point_of_a_short_capture() {
+fn page_has_every_point_of_a_short_capture() {
     let (_, data) = page("rxe/loss_send_middle.pcap");
     let traces = &data["flows"][0]["streams"][0]["traces"];
     let count = |name: &str| traces[name]["points"].as_array().unwrap().len() / 4;
     assert_eq!((count("sent"), count("again_nak"), count("again_timeout")), (30, 20, 15));
     assert_eq!((count("nak"), count("wait_timeout"), count("latency")), (10, 5, 6));
     assert_eq!(traces["sent"]["bin_ns"], Value::Null);
-    // Without the page they are left out.
+    // Without the page, traces are left out.
     assert_eq!(json("rxe/loss_send_middle.pcap")["flows"][0]["streams"][0].get("traces"), None);
 }
 
-/// Where there is an engine for it, the scripts are at least read.
+/// node, if it is installed, parses the scripts.
 #[test]
-fn the_scripts_of_the_page_parse() {
+fn scripts_of_the_page_parse() {
     let (page, _) = page("rxe/rc_rnr.pcap");
     let (_, rest) = page.split_once("\n<script>\n").unwrap();
     let (script, _) = rest.split_once("</script>").unwrap();
@@ -219,7 +219,7 @@ fn the_scripts_of_the_page_parse() {
 }
 
 #[test]
-fn the_page_does_not_take_the_place_of_the_capture() {
+fn page_does_not_overwrite_the_capture() {
     let path = scratch("analyze_itself.pcap");
     let bytes = fs::read(golden("rxe/rc_read.pcap")).unwrap();
     fs::write(&path, &bytes).unwrap();

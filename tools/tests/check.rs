@@ -1,4 +1,4 @@
-//! `roce check` from the outside, on golden captures.
+//! `roce check` as a user runs it, on golden captures.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

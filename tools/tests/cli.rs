@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use roce::{Listener, alone, command, error, golden, json, lines, roce, scratch, stderr};
 
-/// Runs a command whose reader closes the pipe after the first byte; returns its exit status and standard error.
+/// Runs a command, closes the pipe of its output after the first byte, and returns exit status and standard error.
 fn read_one_byte(args: &[&str]) -> (Option<i32>, String) {
     let mut command = command(args);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! Counters of other programs' devices, as a user gets at them.
+//! Counters of other programs' devices, as a user reads them.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use roce::{alone, command, error, json, lines, scratch};
 use serde_json::Value;
 
-/// An empty directory of this test.
+/// Returns an empty directory of this test.
 fn directory(name: &str) -> PathBuf {
     let path = scratch(name);
-    // It may be there from the run before.
+    // An earlier run may have left it.
     let _ = fs::remove_dir_all(&path);
     fs::create_dir(&path).unwrap();
     path
@@ -30,9 +30,9 @@ fn files(directory: &Path) -> Vec<String> {
 const LOSSY: [&str; 7] =
     ["perf", "write-bw", "--no-ceiling", "-n", "200", "--impair", "loss=0.02,seed=3"];
 
-/// Both sides of a test agree on what was lost, and leave it behind.
+/// Both sides of a test report the same losses, and write their counters to files.
 #[test]
-fn both_sides_of_a_test_tell_what_they_have_counted() {
+fn both_sides_print_their_counters() {
     let _alone = alone();
     let left = directory("left");
     let mut test = command(&[&LOSSY[..], &["--counters", "--json"]].concat());
@@ -52,10 +52,10 @@ fn both_sides_of_a_test_tell_what_they_have_counted() {
         .flat_map(|file| json(&["devinfo", "--json", "--counters", file]))
         .map(|file| file["counters"].as_object().unwrap().clone())
         .collect();
-    // Each has its device and the queue pair of it.
+    // Each file has its device and one queue pair.
     assert_eq!(of_files.iter().map(serde_json::Map::len).collect::<Vec<_>>(), [2, 2]);
     for side in [here, there] {
-        // Its device may have said goodbye since.
+        // The device may have sent a disconnect since.
         let sent = |values: &Value| {
             (
                 values["tx_bytes"].clone(),
@@ -69,7 +69,7 @@ fn both_sides_of_a_test_tell_what_they_have_counted() {
 }
 
 #[test]
-fn people_read_what_is_not_nothing_with_what_it_counts() {
+fn text_has_counters_above_zero_with_their_meaning() {
     let _alone = alone();
     let text = lines(&[&LOSSY[..], &["--counters"]].concat());
     let at = text.iter().position(|line| line.starts_with("counter ")).unwrap();
@@ -83,7 +83,7 @@ fn people_read_what_is_not_nothing_with_what_it_counts() {
 }
 
 #[test]
-fn without_a_file_every_counter_is_explained() {
+fn every_counter_is_explained_without_a_file() {
     let text = lines(&["devinfo", "--counters"]);
     let at = text.iter().position(|line| line == "timeouts").unwrap();
     assert_eq!(
@@ -102,7 +102,7 @@ fn without_a_file_every_counter_is_explained() {
 }
 
 #[test]
-fn what_is_no_file_of_counters_is_refused() {
+fn other_files_are_refused_with_the_line() {
     let path = directory("odd").join("odd.prom");
     fs::write(&path, "node_load1 0.5\n").unwrap();
     let odd = path.to_str().unwrap();

@@ -1,4 +1,4 @@
-//! `roce doctor` from the outside, on loopback; `namespaces.rs` has what needs a network.
+//! `roce doctor` as a user runs it, on loopback; `namespaces.rs` has the tests that need a network.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use roce::{Listener, alone, assert_found, error, finding, json, roce, scratch, stderr};
 use serde_json::Value;
 
-/// Runs it; returns its exit status and what it found.
+/// Runs the command; returns its exit status and report.
 fn doctor(args: &[&str]) -> (Option<i32>, Value) {
     let output = roce(&[&["doctor", "--json"], args].concat());
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -18,7 +18,7 @@ fn doctor(args: &[&str]) -> (Option<i32>, Value) {
     (output.status.code(), report.unwrap_or_else(|e| panic!("{e}: {text}{}", stderr(&output))))
 }
 
-/// Two doctors; what each says.
+/// Runs two doctors; returns both reports.
 fn doctors(args: &[&str]) -> [(Option<i32>, Value); 2] {
     let listener = Listener::start(&["doctor", "--listen", "--json"]);
     let visitor = doctor(&[&["127.0.0.1", "-p", &listener.port], args].concat());
@@ -47,7 +47,7 @@ fn two_doctors_find_loopback_healthy() {
 }
 
 #[test]
-fn what_is_lost_or_damaged_is_told_by_its_direction() {
+fn loss_and_damage_are_reported_by_direction() {
     let _alone = alone();
     let [(status, visitor), (theirs, listener)] = doctors(&["--impair", "loss=1,dir=tx"]);
     assert_eq!((status, theirs), (Some(1), Some(1)));
@@ -57,7 +57,7 @@ fn what_is_lost_or_damaged_is_told_by_its_direction() {
     assert_eq!((status, theirs), (Some(1), Some(0)));
     assert_found(&visitor, "reach", "problem", "but no echo comes back");
     for dir in ["tx", "rx"] {
-        // The seed leaves alone what makes a packet ours.
+        // With this seed the fields that identify a probe stay intact.
         let [(status, visitor), _] = doctors(&["--impair", &format!("corrupt=1,seed=3,dir={dir}")]);
         assert_eq!(status, Some(1));
         assert_found(&visitor, "icrc", "problem", "is bad: they are changed on the path");
@@ -65,7 +65,7 @@ fn what_is_lost_or_damaged_is_told_by_its_direction() {
 }
 
 #[test]
-fn who_holds_the_port_is_named() {
+fn owner_of_the_port_is_named() {
     let holder = UdpSocket::bind(("127.99.0.2", 4791)).unwrap();
     let (status, report) = doctor(&["--ip", "127.99.0.2"]);
     assert_eq!(status, Some(1));
@@ -80,7 +80,7 @@ fn who_holds_the_port_is_named() {
 }
 
 #[test]
-fn the_receive_buffer_asked_for_is_had_and_gives_a_window() {
+fn receive_buffer_option_sets_the_window() {
     let (status, report) = doctor(&["--ip", "127.99.0.3", "--rcvbuf", "64K"]);
     assert_eq!(status, Some(0));
     let facts = &finding(&report, "receive-buffer")["facts"];
@@ -88,12 +88,12 @@ fn the_receive_buffer_asked_for_is_had_and_gives_a_window() {
 }
 
 #[test]
-fn without_anybody_there_it_says_so() {
+fn missing_listener_and_closed_port_are_reported() {
     let (status, report) = doctor(&["127.99.0.4", "-p", "1"]);
     assert_eq!(status, Some(1));
     assert_found(&report, "listener", "note", "no doctor listens on 127.99.0.4");
     assert_found(&report, "reach", "problem", "its UDP port 4791 is closed");
-    // A socket that answers no strangers.
+    // A socket that ignores unknown peers.
     let _somebody = UdpSocket::bind(("127.99.0.5", 4791)).unwrap();
     let (status, report) = doctor(&["127.99.0.5", "-p", "1"]);
     assert_eq!(status, Some(0));
@@ -101,13 +101,13 @@ fn without_anybody_there_it_says_so() {
 }
 
 #[test]
-fn a_listener_that_is_no_doctor_is_told_and_the_rest_is_examined() {
+fn listener_that_is_no_doctor_is_reported_and_other_checks_run() {
     let server = TcpListener::bind("127.99.0.6:0").unwrap();
     let port = server.local_addr().unwrap().port().to_string();
     let visit =
         std::thread::Builder::new().spawn(move || doctor(&["127.99.0.6", "-p", &port])).unwrap();
     let mut stream = server.accept().unwrap().0;
-    // What is not read would reset the connection.
+    // Unread data would reset the connection.
     BufReader::new(&stream).read_line(&mut String::new()).unwrap();
     stream.write_all(b"220 mail.example.org\r\n").unwrap();
     drop(stream);
@@ -118,7 +118,7 @@ fn a_listener_that_is_no_doctor_is_told_and_the_rest_is_examined() {
 }
 
 #[test]
-fn what_cannot_be_examined_is_an_error() {
+fn impossible_checks_are_errors() {
     let text = error(&["doctor", "--ip", "192.0.2.1"]);
     assert_eq!(text, "roce: 192.0.2.1 is not an address of this machine\n");
     let text = error(&["doctor", "--ip", "127.0.0.1,127.0.0.2"]);

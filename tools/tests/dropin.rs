@@ -1,5 +1,4 @@
-//! Programs that were built for libibverbs, from Debian's packages and unchanged, on softroce:
-//! `roce run`.
+//! Unchanged programs of Debian's packages, built for libibverbs, on softroce: `roce run`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -30,10 +29,10 @@ use std::time::Duration;
 
 use roce::{alone, command, golden, listens};
 
-/// How long one program may take; it is ended then, with exit status 124.
+/// Time limit of a program in seconds; it is then ended with exit status 124.
 const SECONDS: &str = "90";
 
-/// A program on softroce.
+/// Returns the command that runs a program on softroce.
 fn run(program: &[&str]) -> Command {
     command(&[&["run", "--", "timeout", SECONDS], program].concat())
 }
@@ -42,7 +41,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs it to its end; it must succeed.
+/// Runs a program, which must succeed; returns its output.
 fn output(program: &[&str]) -> String {
     let Output { status, stdout, stderr } = run(program).output().unwrap();
     let (out, err) = (text(&stdout), text(&stderr));
@@ -50,7 +49,7 @@ fn output(program: &[&str]) -> String {
     out
 }
 
-/// Compiles a program in C, of this folder, with Debian's header and library.
+/// Compiles a C program of this folder with Debian's header and library.
 fn compiled(name: &str) -> String {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dropin").join(name);
     let program = roce::scratch(&name.replace('/', "-"));
@@ -62,14 +61,14 @@ fn compiled(name: &str) -> String {
     program.into_os_string().into_string().unwrap()
 }
 
-/// The server of a pair, with what it says.
+/// The server of a pair, and its output.
 struct Server {
     child: Child,
     program: String,
 }
 
 impl Server {
-    /// Starts it, and waits until it listens at `port`.
+    /// Starts the server, and waits until it listens at `port`.
     fn start(program: &[&str], port: u16) -> Self {
         let mut command = run(program);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -77,7 +76,7 @@ impl Server {
         Self { child, program: program.join(" ") }
     }
 
-    /// It must succeed. Returns what it has said.
+    /// Waits for the server, which must succeed; returns its output.
     fn finish(mut self) -> String {
         let said = said(&mut self.child);
         let status = self.child.wait().unwrap();
@@ -88,7 +87,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // After `finish` it is gone.
+        // After `finish` the process is gone.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -101,10 +100,10 @@ fn said(child: &mut Child) -> String {
     text(&said)
 }
 
-/// Waits until a process listens at a port; it must not have ended, and takes no more than a minute.
+/// Waits up to a minute until a process listens at a port; it must not have ended.
 fn until_it_listens(child: &mut Child, port: u16) {
     let (start, limit) = (softroce::runtime::now(), Duration::from_secs(60));
-    // Nothing tells when another process listens.
+    // There is no event for another process that begins to listen.
     while !listens(port) {
         assert!(child.try_wait().unwrap().is_none(), "it has ended: {}", said(child));
         assert!(softroce::runtime::now() - start < limit, "port {port} is silent after {limit:?}");
@@ -116,9 +115,9 @@ fn free_port() -> u16 {
     TcpListener::bind(("0.0.0.0", 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// Runs a program as server and as client. Both must succeed; returns what they have said.
+/// Runs a program as server and as client; both must succeed. Returns both outputs.
 fn pair(server: &[&str], client: &[&str]) -> [String; 2] {
-    // Two sides that poll have the processors to themselves.
+    // Two polling sides have the processors to themselves.
     let _alone = alone();
     let port = free_port();
     let at = ["-p", &port.to_string()].map(str::to_owned);
@@ -128,14 +127,14 @@ fn pair(server: &[&str], client: &[&str]) -> [String; 2] {
     [listening.finish(), said]
 }
 
-/// The same, with the same arguments on both sides.
+/// Runs a pair with the same arguments on both sides.
 fn both(program: &[&str]) -> [String; 2] {
     pair(program, program)
 }
 
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
-fn every_symbol_of_the_systems_library_is_there_in_its_version() {
+fn library_has_every_symbol_of_the_system_library_with_its_version() {
     let ours = Path::new(env!("CARGO_BIN_EXE_roce")).with_file_name("libibverbs.so");
     let theirs = ["/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
     let theirs = theirs.map(|place| Path::new(place).join("libibverbs.so.1"));
@@ -146,8 +145,8 @@ fn every_symbol_of_the_systems_library_is_there_in_its_version() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// Exported functions as `name@VERSION`, but for those of before 2007 that have the version 1.0 beside a
-/// later one: no program has them.
+/// Returns exported functions as `name@VERSION`. Functions of before 2007 with version 1.0 beside a later one are
+/// left out, because no program uses them.
 fn symbols(library: &Path) -> BTreeSet<String> {
     let dump = Command::new("objdump").arg("-T").arg(library).output().unwrap();
     let functions = text(&dump.stdout);
@@ -206,7 +205,7 @@ fn options_name_the_device_and_show_its_packets() {
 
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
-fn what_a_program_sends_is_captured_and_keeps_the_rules() {
+fn captured_packets_of_a_program_break_no_rule() {
     let file = roce::scratch("dropin.pcapng");
     let port = free_port();
     let program = ["ibv_rc_pingpong", "-g", "0", "-n", "10", "-p", &port.to_string()];
@@ -224,7 +223,7 @@ fn what_a_program_sends_is_captured_and_keeps_the_rules() {
 
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
-fn what_a_program_does_is_judged_when_it_has_ended() {
+fn check_runs_after_the_program_has_ended() {
     let _alone = alone();
     let port = free_port();
     let listening = port.to_string();
@@ -240,7 +239,7 @@ fn what_a_program_does_is_judged_when_it_has_ended() {
 
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
-fn a_program_that_talks_to_itself_repeats_nothing() {
+fn program_connected_to_itself_retransmits_nothing() {
     let _alone = alone();
     let program = compiled("itself");
     let ended = command(&["run", "--check", "--", &program]).output().unwrap();
@@ -253,7 +252,7 @@ fn a_program_that_talks_to_itself_repeats_nothing() {
 
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
-fn a_violation_is_no_success_and_a_failure_stays_as_it_is() {
+fn violation_changes_success_and_no_other_status() {
     let bad = golden("rxe/host_handmade_rc.pcap");
     let leaves = format!("cp {} \"${{SOFTROCE_PCAP%/*}}/1.pcapng\"", bad.display());
     let judged = |script: &str| {
@@ -282,7 +281,7 @@ fn check_that_is_killed_leaves_no_directory_for_long() {
         let names = entries.map(|entry| entry.unwrap().file_name());
         names.filter(|name| name.to_str().unwrap().starts_with("roce-check-")).count()
     };
-    // A terminal that goes away ends the program, and `roce run` waits for its end.
+    // The end of a terminal ends the program, and `roce run` waits for that.
     assert_eq!((run("kill -HUP $PPID; exit 7").code(), left()), (Some(7), 0));
     assert_eq!((run("kill -KILL $PPID").code(), left()), (None, 1));
     assert_eq!((run("exit 7").code(), left()), (Some(7), 0));
@@ -290,7 +289,7 @@ fn check_that_is_killed_leaves_no_directory_for_long() {
 
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
-fn what_programs_look_up_themselves_is_there() {
+fn device_files_that_programs_read_exist() {
     let look = "cd /sys/class/infiniband && cat */ports/1/gid_attrs/types/0 */ports/1/gids/1 \
                 /sys/class/infiniband_verbs/*/ibdev && test -c /dev/infiniband/uverbs0 && ls -l /sys/class/infiniband";
     let options = ["run", "--name=mine", "--ip=127.9.8.6,::1", "--", "bash", "-c", look];
@@ -306,7 +305,7 @@ fn what_programs_look_up_themselves_is_there() {
 
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
-fn dots_patterns_and_walks_lead_to_the_device() {
+fn relative_paths_globs_and_walks_find_the_device_files() {
     let program = compiled("paths");
     let options = ["run", "--name=mine", "--ip=127.9.8.4,::1", "--", &program];
     let told = command(&options).output().unwrap();
@@ -315,7 +314,7 @@ fn dots_patterns_and_walks_lead_to_the_device() {
 
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
-fn an_address_that_is_taken_is_told() {
+fn address_in_use_is_reported() {
     let _taken = std::net::UdpSocket::bind(("127.9.8.8", 4791)).unwrap();
     let told = command(&["run", "--ip=127.9.8.8", "--", "ibv_devinfo"]).output().unwrap();
     assert_ne!(told.status.code(), Some(0));
@@ -340,7 +339,7 @@ fn pingpongs_of_every_service_check_what_they_receive() {
 
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
-fn a_datagram_says_which_headers_it_had() {
+fn datagram_completion_reports_its_headers() {
     let program = compiled("headers");
     let told = command(&["run", "--ip=127.9.8.5,::1", "--", &program]).output().unwrap();
     let (said, wrong) = (text(&told.stdout), text(&told.stderr));

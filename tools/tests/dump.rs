@@ -1,4 +1,4 @@
-//! `roce dump` from the outside, on golden captures.
+//! `roce dump` as a user runs it, on golden captures.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -41,7 +41,7 @@ fn each_packet_has_a_line() {
 }
 
 #[test]
-fn a_corrupt_packet_shows_both_icrcs() {
+fn corrupt_packet_shows_both_icrcs() {
     let lines = lines(&["--opcode", "SEND_ONLY"], "rxe/host_handmade_rc.pcap");
     let bad: Vec<_> = lines.iter().filter(|line| !line.ends_with("icrc good")).collect();
     let [line] = bad.as_slice() else { panic!("one expected: {bad:#?}") };
@@ -59,7 +59,7 @@ fn filters_are_by_queue_pair_operation_and_address() {
     assert_eq!(count(&["--addr", "10.77.0.2"]), 14);
     assert_eq!(count(&["--addr", "10.77.0.9"]), 0);
     assert_eq!(count(&["--qpn", "0x7"]), 0);
-    // A UD packet says from which queue pair it comes.
+    // A UD packet names the queue pair of its sender.
     assert_eq!(lines(&["--qpn", "37"], "rxe/ud_send.pcap").len(), 6);
 }
 
@@ -77,8 +77,8 @@ fn json_has_an_object_for_each_packet() {
     assert_eq!(packets[1].get("reth"), None);
 }
 
-/// Captures that have between them every transport, every message of the connection manager and
-/// what tshark does not know, each with the lines that belong to it.
+/// Captures with every transport, every message of the connection manager and operations that tshark does not know,
+/// each with its lines.
 #[test]
 fn golden_captures_have_their_golden_lines() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dump");
@@ -97,7 +97,7 @@ fn golden_captures_have_their_golden_lines() {
 }
 
 #[test]
-fn a_time_is_that_after_the_first_packet() {
+fn time_filters_count_from_the_first_packet() {
     let file = "rxe/rc_retry_exceeded.pcap";
     let all = lines(&[], file);
     assert_eq!(all.len(), 4);
@@ -109,7 +109,7 @@ fn a_time_is_that_after_the_first_packet() {
 }
 
 #[test]
-fn json_has_what_the_connection_manager_says() {
+fn json_has_fields_of_connection_management() {
     let lines = lines(&["--json", "--qpn", "1"], "rxe/cm_rping.pcap");
     let packets: Vec<Value> =
         lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -126,7 +126,7 @@ fn json_has_what_the_connection_manager_says() {
 }
 
 #[test]
-fn what_is_written_can_be_read_again() {
+fn written_file_has_the_filtered_packets_and_comments() {
     let file = "rxe/rc_atomic.pcap";
     let path = scratch("written.pcapng");
     let written = path.to_str().unwrap();
@@ -148,8 +148,8 @@ fn what_is_written_can_be_read_again() {
 
 #[test]
 fn standard_input_and_bursts() {
-    // What a capture on lo holds: the IP packet of a burst that is not cut up yet. Over IPv6 the
-    // packets of a file can be joined as they are.
+    // The unsegmented IP packet of a burst, as in a capture on lo. Over IPv6 the packets of a file can be joined
+    // without changes.
     let whole = std::fs::read(golden("rxe/rc_send_ipv6.pcap")).unwrap();
     let mut reader = Reader::new(whole.as_slice()).unwrap();
     let mut burst = Vec::new();
@@ -183,7 +183,7 @@ fn standard_input_and_bursts() {
 }
 
 #[test]
-fn what_no_golden_capture_has_is_decoded_too() {
+fn operations_without_a_golden_capture_are_decoded() {
     let opcode = Opcode::XrcSendOnly;
     let bth = Bth { opcode, fecn: true, becn: true, psn: Psn::new(5), ..Bth::default() };
     let mut datagram = vec![0; datagram_len(opcode, 8)];
@@ -207,7 +207,7 @@ fn what_no_golden_capture_has_is_decoded_too() {
 }
 
 #[test]
-fn what_a_cut_file_has_is_shown_before_the_error() {
+fn packets_of_a_truncated_file_precede_the_error() {
     let whole = std::fs::read(golden("rxe/rc_atomic.pcap")).unwrap();
     let path = scratch("cut.pcap");
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
@@ -219,7 +219,7 @@ fn what_a_cut_file_has_is_shown_before_the_error() {
 }
 
 #[test]
-fn what_is_no_capture_says_so() {
+fn other_files_are_errors() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let output = dump(&[], &path);
     assert_eq!(output.status.code(), Some(2));

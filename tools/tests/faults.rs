@@ -21,10 +21,10 @@ use errors::Fault;
 use program::{Outcome, Program};
 use table::Table;
 
-/// Programs that run at once.
+/// Number of programs that run at once.
 const WORKERS: usize = 2;
 
-/// Runs a program with each fault, and returns how it has ended.
+/// Runs a program with each fault; returns the outcomes.
 fn outcomes(program: &Program, all: bool) -> Vec<(Fault, Outcome)> {
     let sites = program.sites();
     let faults = sites.iter().flat_map(|site| errors::faults(site, all));
@@ -50,7 +50,7 @@ fn outcomes(program: &Program, all: bool) -> Vec<(Fault, Outcome)> {
     })
 }
 
-/// `FAULTS` names one program, or `all`. Without it those run that do not take long.
+/// Returns whether a program runs: the one that `FAULTS` names or `all`, else those that do not take long.
 fn is_wanted(program: &Program) -> bool {
     match env::var("FAULTS") {
         Ok(name) => name == "all" || name == program.name,
@@ -60,10 +60,10 @@ fn is_wanted(program: &Program) -> bool {
 
 #[test]
 #[ignore = "needs strace and Debian's ibverbs-utils: tools/ci.sh faults"]
-fn a_system_call_that_fails_is_got_over_or_named() {
+fn failed_system_call_is_tolerated_or_named() {
     let mut table = Table::read();
     let mut wrong = Vec::new();
-    // Without a wish, all errors with the first program, and one of each call with the others.
+    // Without `FAULTS`, the first program gets all errors, and the others one error for each call.
     let wishes = env::var_os("FAULTS").is_some();
     let one = env::var_os("FAULTS_ERRORS").is_some_and(|errors| errors == "one");
     for (at, program) in program::all().iter().filter(|program| is_wanted(program)).enumerate() {

@@ -1,4 +1,4 @@
-//! `roce man`, `roce completions`, `roce --help` and the page on the environment, from the outside.
+//! `roce man`, `roce completions`, `roce --help` and the page on the environment, as a user reads them.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,22 +12,22 @@ use std::process::{Command, Stdio};
 use roce::{error, lines, scratch};
 use softroce::runtime::VARIABLES;
 
-/// The subcommands that `roce --help` lists.
+/// Returns the subcommands that `roce --help` lists.
 fn subcommands() -> Vec<String> {
     let help = lines(&["--help"]);
     let from = help.iter().position(|line| line == "Commands:").unwrap();
     let listed = help[from + 1..].iter().take_while(|line| !line.is_empty());
     let name = |line: &String| line.split_whitespace().next().unwrap().to_owned();
-    // What goes on from the line before is indented further.
+    // Continuation lines are indented further.
     listed.filter(|line| !line.starts_with("    ")).map(name).collect()
 }
 
-/// A tool of the system, if it is there.
+/// Returns whether a tool of the system is installed.
 fn have(tool: &str) -> bool {
     Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// Runs a tool on a text; returns what it says to standard output and error.
+/// Runs a tool on a text; returns standard output and standard error.
 fn pipe(tool: &mut Command, text: &str) -> (String, String) {
     let tool = tool.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = tool.spawn().unwrap();
@@ -42,9 +42,9 @@ fn pipe(tool: &mut Command, text: &str) -> (String, String) {
 }
 
 #[test]
-fn the_pages_are_complete_and_without_warnings() {
+fn pages_are_complete_and_without_warnings() {
     let dir = scratch("man");
-    // What an earlier run has left.
+    // An earlier run may have left it.
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir(&dir).unwrap();
     assert!(lines(&["man", dir.to_str().unwrap()]).is_empty());
@@ -95,7 +95,7 @@ fn bash_completes_a_subcommand_and_its_options() {
 }
 
 #[test]
-fn the_page_on_the_environment_has_every_variable() {
+fn page_on_the_environment_has_every_variable() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/environment.md");
     let page = fs::read_to_string(page).unwrap();
     let rows: Vec<_> = page.lines().filter(|line| line.starts_with("| `SOFTROCE_")).collect();

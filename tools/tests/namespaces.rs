@@ -1,6 +1,5 @@
-//! `roce doctor` and `roce pingpong` between network namespaces: paths that are as bad as a test
-//! needs them. They are made by `unshare`, of an ordinary user too where the system lets users have
-//! namespaces; `tools/ci.sh namespaces` runs this.
+//! `roce doctor` and `roce pingpong` between network namespaces, with impaired paths. `unshare` creates the
+//! namespaces, also for an ordinary user where the system allows that; `tools/ci.sh namespaces` runs this.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -48,12 +47,12 @@ const ROUTED: &str = r#"
     }
 "#;
 
-/// Runs a script in namespaces of its own; returns what it prints, which must be lines of JSON.
+/// Runs a script in namespaces of its own; returns its output, which must be lines of JSON.
 fn run(parts: &[&str]) -> Vec<Value> {
     let script = format!("set -eu\n{}", parts.join("\n"));
     let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
     let mut command = Command::new("unshare");
-    // In a process namespace the servers of a script that fails end with it, and with them the output.
+    // In a PID namespace, the servers of a script that fails end with it, and so does its output.
     command.args(["--mount", "--net", "--pid", "--fork", "--mount-proc"]);
     command.args((!is_root).then_some("--map-root-user")).args(["bash", "-c", &script]);
     command.env("ROCE", env!("CARGO_BIN_EXE_roce")).stdin(Stdio::null());
@@ -70,7 +69,7 @@ fn run(parts: &[&str]) -> Vec<Value> {
 
 #[test]
 #[ignore = "makes network namespaces"]
-fn a_good_way_is_healthy_at_both_ends() {
+fn good_path_is_healthy_at_both_ends() {
     let [visitor, listener] = &run(&[ROUTED, "wide; doctors"])[..] else { panic!() };
     assert_eq!((&visitor["healthy"], &listener["healthy"]), (&true.into(), &true.into()));
     assert_found(visitor, "route", "ok", "packets to 10.3.0.2 leave from 10.1.0.1");
@@ -91,7 +90,7 @@ fn a_good_way_is_healthy_at_both_ends() {
 
 #[test]
 #[ignore = "makes network namespaces"]
-fn a_small_path_mtu_is_found_and_named() {
+fn small_path_mtu_is_found_and_named() {
     let [visitor, _] = &run(&[ROUTED, "doctors"])[..] else { panic!() };
     assert_eq!(visitor["healthy"], false);
     assert_found(visitor, "path-mtu", "problem", "packets of 256 bytes; those of 512");
@@ -110,7 +109,7 @@ fn a_small_path_mtu_is_found_and_named() {
 
 #[test]
 #[ignore = "makes network namespaces"]
-fn a_small_path_mtu_on_the_way_back_is_told_by_the_kernel_there() {
+fn small_path_mtu_back_is_reported_by_the_remote_kernel() {
     let reports =
         run(&[ROUTED, "ip -n b route change default via 10.3.0.1 mtu 700; wide; doctors"]);
     assert_found(&reports[0], "path-mtu", "problem", "512 bytes; those of 1024");
@@ -120,7 +119,7 @@ fn a_small_path_mtu_on_the_way_back_is_told_by_the_kernel_there() {
 
 #[test]
 #[ignore = "makes network namespaces"]
-fn a_dropped_port_is_told_by_its_direction() {
+fn dropped_port_is_reported_by_direction() {
     let [visitor, listener] = &run(&[ROUTED, "drop r; doctors"])[..] else { panic!() };
     assert_found(visitor, "reach", "problem", "none of 3 packets to its UDP port 4791");
     assert_found(listener, "session", "problem", "has arrived here");
@@ -132,7 +131,7 @@ fn a_dropped_port_is_told_by_its_direction() {
 
 #[test]
 #[ignore = "makes network namespaces"]
-fn without_a_doctor_there_it_tells_refused_silent_and_unreachable_apart() {
+fn closed_dropped_and_unreachable_ports_differ_without_a_doctor() {
     let [refused] = &run(&[ROUTED, "visitor 1"])[..] else { panic!() };
     assert_found(refused, "listener", "note", "the connection is refused");
     assert_found(refused, "reach", "problem", "its UDP port 4791 is closed");
@@ -217,11 +216,11 @@ const LINKED: &str = r#"
     ip -n a addr add 10.1.0.1/24 dev a0; ip -n b addr add 10.1.0.2/24 dev b0
 "#;
 
-/// Two hosts on one link, of which either may have a packet port. UDP sockets cannot send from the one that
-/// has: what arrives has left in frames.
+/// Two hosts on one link, each with or without a packet port. Both captures have frames, because UDP sockets cannot
+/// send from the address of a packet port.
 #[test]
 #[ignore = "makes network namespaces"]
-fn packet_ports_play_with_each_other_and_with_udp_sockets() {
+fn packet_ports_exchange_messages_with_all_ports() {
     let script = r#"
         ip -n a addr add fd01::1/64 dev a0 nodad; ip -n b addr add fd01::2/64 dev b0 nodad
         for of in "a a0" "b b0"; do
@@ -257,11 +256,11 @@ fn packet_ports_play_with_each_other_and_with_udp_sockets() {
     }
 }
 
-/// Two hosts on one link, of which either may have a TAP port beside its own address, on a bridge with that. All
-/// packets are held against the rules.
+/// Two hosts on one link, each with or without a TAP port beside its own address, on a bridge with that. All packets
+/// are checked.
 #[test]
 #[ignore = "makes network namespaces"]
-fn tap_ports_play_with_each_other_and_with_sockets() {
+fn tap_ports_exchange_messages_with_all_ports() {
     let script = r#"
         for of in "a a0 1" "b b0 2"; do
             set -- $of
@@ -306,8 +305,7 @@ fn tap_ports_play_with_each_other_and_with_sockets() {
     }
 }
 
-/// Two games at once between the same two addresses, while a server that nobody has asked for anything yet
-/// has the first place at one of them.
+/// Two pingpongs at once between two addresses, while an idle server has registered first at one of them.
 #[test]
 #[ignore = "makes network namespaces"]
 fn servers_with_packet_ports_share_an_address() {
@@ -340,8 +338,7 @@ fn servers_with_packet_ports_share_an_address() {
     }
 }
 
-/// What leaves a host, as its neighbour's interface takes it: bursts cut by the kernel, headers written
-/// by the kernel.
+/// Packets as the interface of the neighbour receives them: segmented by the kernel, with headers of the kernel.
 ///
 /// PKT-01, PKT-03, CRC-11, CRC-12
 #[test]
@@ -377,7 +374,7 @@ fn the_kernel_writes_the_headers_that_the_icrc_covers() {
     assert_eq!(verdict["icrc"]["good"], packets, "{verdict}");
     assert_eq!(verdict["findings"], Value::Array(Vec::new()));
 
-    // The first host's bursts were cut, so its packets count from 0 to the end of each burst.
+    // The bursts of the first host were segmented, so its packets count from 0 to the end of each burst.
     let fields = ["ip.src", "ip.id", "ip.flags.df", "ip.hdr_len", "udp.srcport", "udp.dstport"];
     let fields = fields.iter().flat_map(|field| ["-e", field]);
     let args = ["-r", file, "-Y", "infiniband", "-T", "fields"].into_iter().chain(fields);

@@ -1,4 +1,4 @@
-//! `roce perf` from the outside: two processes on loopback.
+//! `roce perf` as a user runs it: two processes on loopback.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,7 +17,7 @@ use serde_json::Value;
 const BANDWIDTH: [&str; 3] = ["write-bw", "send-bw", "read-bw"];
 const LATENCY: [&str; 3] = ["send-lat", "write-lat", "read-lat"];
 
-/// Every test over every transport that has it.
+/// Every test over every transport service that has it.
 const EXISTING: [(&str, &str); 22] = [
     ("write-bw", "rc"),
     ("read-bw", "rc"),
@@ -74,9 +74,9 @@ fn assert_percentiles(latency: &Value) {
     assert!(ascending.is_sorted() && ascending[0] > 0.0, "{latency}");
 }
 
-/// The address, and the partition, in which the other side is a full member.
+/// Checks the address, and the partition, in which the other side is a full member.
 #[test]
-fn the_gid_that_is_chosen_is_measured() {
+fn chosen_gid_is_measured() {
     let _alone = alone();
     let path = scratch("gid.pcapng");
     let file = path.to_str().unwrap();
@@ -120,7 +120,7 @@ fn second_side_ends_with_the_process_that_started_it() {
 }
 
 #[test]
-fn bandwidth_tests_give_a_row_with_every_field() {
+fn bandwidth_rows_have_every_field() {
     let _alone = alone();
     for test in BANDWIDTH {
         let rows =
@@ -139,7 +139,7 @@ fn bandwidth_tests_give_a_row_with_every_field() {
 }
 
 #[test]
-fn latency_tests_give_percentiles_and_no_rate() {
+fn latency_rows_have_percentiles_and_no_rate() {
     let _alone = alone();
     for test in LATENCY {
         let rows = json(&["perf", test, "-n", "300", "-s", "64", "--json"]);
@@ -152,7 +152,7 @@ fn latency_tests_give_percentiles_and_no_rate() {
 }
 
 #[test]
-fn all_sizes_are_a_row_each_on_the_same_connection() {
+fn all_sizes_have_a_row_each() {
     let _alone = alone();
     for test in ["write-bw", "send-lat", "read-lat"] {
         let rows = json(&["perf", test, "-a", "-D", "0.002", "--no-ceiling", "--json"]);
@@ -176,7 +176,7 @@ fn depth_of_one_works() {
 }
 
 #[test]
-fn losses_are_made_good_and_counted() {
+fn losses_are_retransmitted_and_counted() {
     let _alone = alone();
     let impair = "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=1";
     let common = ["perf", "write-bw", "-n", "200", "--no-ceiling", "--json"];
@@ -186,7 +186,7 @@ fn losses_are_made_good_and_counted() {
 }
 
 #[test]
-fn a_small_receive_buffer_loses_nothing() {
+fn small_receive_buffer_loses_nothing() {
     let _alone = alone();
     for test in BANDWIDTH {
         let common = ["perf", test, "-n", "500", "--no-ceiling", "--json"];
@@ -195,8 +195,7 @@ fn a_small_receive_buffer_loses_nothing() {
     }
 }
 
-/// As many as fit any receive buffer and queue, so that none is lost however the sides are
-/// scheduled.
+/// The number of messages fits any receive buffer and queue, so none is lost however the sides are scheduled.
 #[test]
 fn every_test_runs_over_every_transport_that_has_it() {
     let _alone = alone();
@@ -221,7 +220,7 @@ fn every_test_runs_over_every_transport_that_has_it() {
 }
 
 #[test]
-fn a_transport_without_the_test_says_what_it_has() {
+fn error_names_the_tests_of_a_transport() {
     for (test, transport, has) in [
         ("read-bw", "uc", "write-bw, send-bw, write-lat and send-lat"),
         ("atomic-lat", "UC", "write-bw, send-bw, write-lat and send-lat"),
@@ -237,7 +236,7 @@ fn a_transport_without_the_test_says_what_it_has() {
 }
 
 #[test]
-fn what_unreliable_transports_lose_is_counted_and_not_sent_again() {
+fn unreliable_transports_count_losses() {
     let _alone = alone();
     for (test, transport) in [("send-bw", "ud"), ("send-bw", "uc"), ("write-bw", "uc")] {
         let common = ["perf", test, "-c", transport, "-n", "400", "-s", "64", "--no-ceiling"];
@@ -253,25 +252,25 @@ fn what_unreliable_transports_lose_is_counted_and_not_sent_again() {
 }
 
 #[test]
-fn a_message_that_is_lost_ends_an_unreliable_latency_test() {
+fn lost_message_ends_an_unreliable_latency_test() {
     let impair = ["--impair", "loss=1", "-n", "10", "--no-ceiling"];
     let text = error(&[&["perf", "send-lat", "-c", "uc"], &impair[..]].concat());
     let (seconds, reason) = text
         .strip_prefix("roce: no message from the other side for ")
         .and_then(|rest| rest.split_once(" s: "))
         .unwrap_or_else(|| panic!("{text}"));
-    // On a busy machine it is noticed later.
+    // A busy machine notices it later.
     assert!(seconds.parse::<u64>().unwrap() >= 10, "{text}");
     assert_eq!(reason, "one was lost, and the service does not retransmit\n");
 }
 
 #[test]
-fn a_datagram_is_not_longer_than_the_mtu() {
+fn datagram_is_not_longer_than_the_mtu() {
     let _alone = alone();
     let text = error(&["perf", "send-bw", "-c", "ud", "-s", "2K", "-m", "1024"]);
     let over = "over ud a message has the MTU at most, and that is 1024 here";
     assert_eq!(text, format!("roce: --size 2048: {over}\n"));
-    // The other side may want less than this one.
+    // The other side may ask for a smaller one.
     let small = Listener::start(&["perf", "send-lat", "-m", "1024", "--listen"]);
     let to = ["127.0.0.1", "-p", &small.port];
     let text = error(&[&["perf", "send-lat", "-c", "ud", "-s", "2K"], &to[..]].concat());
@@ -318,7 +317,7 @@ fn queue_pairs_may_share_a_receive_queue() {
 }
 
 #[test]
-fn both_kinds_of_atomics_have_eight_bytes() {
+fn atomics_have_eight_bytes() {
     let _alone = alone();
     for kind in ["FETCH_AND_ADD", "cmp_and_swap"] {
         for test in ["atomic-bw", "atomic-lat"] {
@@ -331,7 +330,7 @@ fn both_kinds_of_atomics_have_eight_bytes() {
 }
 
 #[test]
-fn sleeping_for_completions_works_where_there_are_any() {
+fn events_work_in_tests_with_completions() {
     let _alone = alone();
     for (test, transport) in EXISTING.iter().filter(|(test, _)| *test != "write-lat") {
         let common = ["perf", test, "-c", transport, "-e", "-n", "50", "--no-ceiling", "--json"];
@@ -344,7 +343,7 @@ fn sleeping_for_completions_works_where_there_are_any() {
 }
 
 #[test]
-fn messages_may_travel_in_the_request() {
+fn messages_may_be_inline() {
     let _alone = alone();
     for (test, transport) in [("write-bw", "rc"), ("send-bw", "ud"), ("write-lat", "uc")] {
         let common = ["perf", test, "-c", transport, "-I", "1024", "-s", "700", "-n", "50"];
@@ -355,7 +354,7 @@ fn messages_may_travel_in_the_request() {
     assert_eq!(text, "roce: --inline-size 2000: the device takes 1024 bytes at most\n");
 }
 
-/// The texts of a picture, and how many dots it has.
+/// Returns the texts of a figure, and the number of its dots.
 fn picture(path: &Path) -> (Vec<String>, usize) {
     let svg = std::fs::read_to_string(path).unwrap();
     let document = roxmltree::Document::parse(&svg).unwrap();
@@ -368,10 +367,10 @@ fn picture(path: &Path) -> (Vec<String>, usize) {
 }
 
 #[test]
-fn plots_are_pictures_of_the_rows() {
+fn plots_show_the_rows() {
     let _alone = alone();
     let cases: [(&[&str], &[&str], usize); 4] = [
-        // A dot a row, and one in the legend.
+        // One dot for each row, and one in the legend.
         (
             &["send-bw", "-c", "ud", "-a", "-D", "0.002"],
             &["roce perf send-bw", "UD, MTU 4096, 1 queue pair, softroce 0.1.0", "raw UDP", "4K"],
@@ -398,7 +397,7 @@ fn plots_are_pictures_of_the_rows() {
             assert!(texts.iter().any(|found| found.starts_with(text)), "{text}: {texts:?}");
         }
         if texts.iter().any(|text| text == "received") {
-            // A busy machine has lost some, and the curve of what was sent is there too.
+            // On a busy machine messages may be lost, and then there is a curve of the sent rate too.
             assert_eq!(found, 2 * dots, "{args:?}");
         } else {
             assert_eq!(found, dots, "{args:?}");
@@ -408,7 +407,7 @@ fn plots_are_pictures_of_the_rows() {
 }
 
 #[test]
-fn a_plot_that_cannot_be_is_refused_before_the_measurement() {
+fn impossible_plot_is_refused_before_the_measurement() {
     let text = error(&["perf", "send-lat", "--plot", "/nonexistent/a.svg"]);
     let expected = "roce: --plot /nonexistent/a.svg: No such file or directory (os error 2)\n";
     assert_eq!(text, expected);
@@ -423,7 +422,7 @@ fn a_plot_that_cannot_be_is_refused_before_the_measurement() {
 }
 
 #[test]
-fn a_test_that_fails_leaves_plots_as_they_were() {
+fn failed_test_leaves_plots_unchanged() {
     let (new, old) = (scratch("new.svg"), scratch("old.svg"));
     std::fs::write(&old, "an older picture").unwrap();
     for path in [&new, &old] {
@@ -466,7 +465,7 @@ fn options_that_a_test_does_not_have_are_refused() {
 }
 
 #[test]
-fn the_ceiling_is_a_row_too() {
+fn ceiling_prints_a_row() {
     let _alone = alone();
     let rows = json(&["perf", "ceiling", "-D", "0.05", "-s", "4K", "-m", "1024", "--json"]);
     let [row] = rows.as_slice() else { panic!("one row expected: {rows:?}") };
@@ -477,7 +476,7 @@ fn the_ceiling_is_a_row_too() {
 }
 
 #[test]
-fn every_operation_has_a_ceiling_also_with_a_small_receive_buffer() {
+fn every_operation_has_a_ceiling_with_a_small_receive_buffer() {
     let _alone = alone();
     for (of, transport) in EXISTING {
         let size = if of.starts_with("atomic") { "8" } else { "3000" };
@@ -493,7 +492,7 @@ fn every_operation_has_a_ceiling_also_with_a_small_receive_buffer() {
 }
 
 #[test]
-fn sides_that_differ_say_in_what() {
+fn different_options_of_the_sides_are_named() {
     let cases: [(&[&str], &[&str], &str); 6] = [
         (
             &["send-bw", "-c", "UC"],
@@ -535,7 +534,7 @@ fn sides_that_differ_say_in_what() {
 }
 
 #[test]
-fn a_side_of_another_version_is_told_from_one_of_another_test() {
+fn another_version_and_another_test_are_different_errors() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let other = std::thread::Builder::new().spawn(move || {
@@ -551,7 +550,7 @@ fn a_side_of_another_version_is_told_from_one_of_another_test() {
 }
 
 #[test]
-fn a_peer_that_never_answers_is_an_error_within_the_retry_budget() {
+fn peer_without_acknowledgements_exceeds_the_retry_count() {
     let _alone = alone();
     // 8 attempts of 4 ms.
     let deaf = Listener::start(&["perf", "write-bw", "--listen", "--impair", "loss=1"]);
@@ -562,7 +561,7 @@ fn a_peer_that_never_answers_is_an_error_within_the_retry_budget() {
 }
 
 #[test]
-fn one_device_serves_two_at_once_each_on_a_shard() {
+fn one_device_serves_two_clients_at_once() {
     let _alone = alone();
     let ip = fresh_ip(61);
     let two = ["--clients", "2", "--shards", "2", "--ip", &ip];
@@ -579,7 +578,7 @@ fn one_device_serves_two_at_once_each_on_a_shard() {
 }
 
 #[test]
-fn an_active_side_that_leaves_ends_the_listening_one() {
+fn closed_control_connection_ends_the_listening_side() {
     let listener = Listener::start(&["perf", "send-bw", "--listen"]);
     let stream = std::net::TcpStream::connect(format!("127.0.0.1:{}", listener.port)).unwrap();
     drop(stream);
@@ -589,7 +588,7 @@ fn an_active_side_that_leaves_ends_the_listening_one() {
 }
 
 #[test]
-fn nobody_there_and_no_such_host_are_different_errors() {
+fn missing_listener_and_unknown_host_are_different_errors() {
     let text = error(&["perf", "ceiling", "127.0.0.1", "-p", "1"]);
     let expected = "roce: no roce perf listens at 127.0.0.1, TCP port 1: Connection refused";
     assert!(text.starts_with(expected), "{text}");
@@ -598,13 +597,13 @@ fn nobody_there_and_no_such_host_are_different_errors() {
 }
 
 #[test]
-fn a_wrong_option_is_an_error_that_says_what_was_expected() {
+fn option_error_says_what_was_expected() {
     let text = error(&["perf", "ceiling", "-m", "1500"]);
     assert!(text.starts_with("roce: invalid value '1500' for '--mtu"), "{text}");
     assert!(text.contains("expected 256, 512, 1024, 2048 or 4096"), "{text}");
 }
 
-/// Posted one by one or in lists that divide neither the depth nor the number of messages.
+/// Single requests, and lists that divide neither the depth nor the number of messages.
 #[test]
 fn post_lists_of_any_length_complete() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! `roce pingpong` and `roce devinfo` from the outside.
+//! `roce pingpong` and `roce devinfo` as a user runs them.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use std::net::{TcpStream, UdpSocket};
 use roce::{Listener, alone, error, fresh_ip, json, lines, scratch};
 use serde_json::Value;
 
-/// Plays between two processes; returns what each says.
+/// Runs a pingpong between two processes; returns both reports.
 fn play(there: &[&str], here: &[&str]) -> [Value; 2] {
     let listener = Listener::start(&[&["pingpong", "--json"], there].concat());
     let to = ["pingpong", "--json", "127.0.0.1", "-p", &listener.port];
@@ -22,7 +22,7 @@ fn play(there: &[&str], here: &[&str]) -> [Value; 2] {
 }
 
 #[test]
-fn two_processes_play_and_look_at_every_byte() {
+fn two_processes_exchange_and_compare_every_byte() {
     let _alone = alone();
     let options = ["-n", "50", "-s", "5000", "--chk"];
     let [theirs, ours] = play(&options, &options);
@@ -32,7 +32,7 @@ fn two_processes_play_and_look_at_every_byte() {
 }
 
 #[test]
-fn what_is_sent_arrives_whole_over_a_bad_path() {
+fn messages_arrive_unchanged_over_an_impaired_path() {
     let _alone = alone();
     let options = ["-n", "100", "-s", "3000", "--chk"];
     let impair = ["--impair", "loss=0.02,reorder=0.02,dup=0.01,corrupt=0.01,seed=1"];
@@ -41,7 +41,7 @@ fn what_is_sent_arrives_whole_over_a_bad_path() {
 }
 
 #[test]
-fn a_side_tells_what_its_device_has_counted() {
+fn pingpong_prints_the_counters_of_its_device() {
     let _alone = alone();
     let listener = Listener::start(&["pingpong", "-n", "20"]);
     let ours =
@@ -52,27 +52,27 @@ fn a_side_tells_what_its_device_has_counted() {
 }
 
 #[test]
-fn sleeping_one_side_and_messages_of_nothing_work() {
+fn events_on_one_side_and_empty_messages_work() {
     let _alone = alone();
     play(&["-n", "20", "-e"], &["-n", "20"]);
     play(&["-n", "20", "-s", "0", "-r", "1"], &["-n", "20", "-s", "0", "-r", "2", "-e"]);
 }
 
 #[test]
-fn a_capture_has_what_was_sent_and_received_with_good_icrcs() {
+fn capture_has_all_packets_with_good_icrcs() {
     let _alone = alone();
     let path = scratch("pingpong.pcapng");
     let file = path.to_str().unwrap();
     play(&["-n", "25"], &["-n", "25", "--pcap", file]);
     let packets = json(&["dump", "--json", file]);
     let of = |operation: &str| packets.iter().filter(|p| p["operation"] == operation).count();
-    // 4096 bytes at an MTU of 1024, there and back.
+    // 4096 bytes at an MTU of 1024, in both directions.
     assert_eq!((of("SEND_FIRST"), of("SEND_MIDDLE"), of("SEND_LAST")), (50, 100, 50));
     assert_eq!(packets.len(), 200 + of("ACK"));
     assert!(packets.iter().all(|packet| packet["icrc"] == "good"));
 }
 
-/// Plays with a check of our own packets; returns the exit status and what it says of them.
+/// Runs a pingpong with a check of this side's packets; returns the exit status and the findings.
 fn checked(options: &[&str]) -> (Option<i32>, String) {
     let listener = Listener::start(&["pingpong", "-n", "50"]);
     let to = ["pingpong", "127.0.0.1", "-p", &listener.port, "-n", "50", "--check"];
@@ -82,7 +82,7 @@ fn checked(options: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_check_finds_nothing_in_what_we_send() {
+fn check_finds_no_violation_in_own_packets() {
     let _alone = alone();
     let (status, text) = checked(&[]);
     assert_eq!(status, Some(0), "{text}");
@@ -93,7 +93,7 @@ fn a_check_finds_nothing_in_what_we_send() {
 }
 
 #[test]
-fn a_check_finds_what_was_corrupted_on_purpose() {
+fn check_finds_corrupted_packets() {
     let _alone = alone();
     let (status, text) = checked(&["--impair", "corrupt=0.1,seed=1"]);
     assert_eq!(status, Some(1), "{text}");
@@ -103,9 +103,9 @@ fn a_check_finds_what_was_corrupted_on_purpose() {
     );
 }
 
-/// Each side has several addresses, and the other is told the one that is chosen.
+/// Each side has several addresses; the other side gets the chosen one.
 #[test]
-fn the_gid_that_is_chosen_is_played_with() {
+fn chosen_gid_is_used() {
     let _alone = alone();
     let [first, second, third, fourth] = [1, 2, 3, 4].map(fresh_ip);
     let together = format!("--ip={first},{second}");
@@ -122,11 +122,11 @@ fn the_gid_that_is_chosen_is_played_with() {
 }
 
 #[test]
-fn a_partition_is_played_in() {
+fn pingpong_uses_its_partition() {
     let _alone = alone();
     let path = scratch("partition.pcapng");
     let file = path.to_str().unwrap();
-    // A full member and a limited one, each of another partition besides.
+    // A full member and a limited one, each also in another partition.
     let there = ["-n", "20", "--pkey", "0x8123,0x8002"];
     play(&there, &["-n", "20", "--pkey", "0x0123", "--pkey", "0xffff", "--pcap", file]);
     let packets = json(&["dump", "--json", file]);
@@ -135,7 +135,7 @@ fn a_partition_is_played_in() {
 }
 
 #[test]
-fn shared_queues_are_played_with() {
+fn pingpong_uses_shared_receive_queues() {
     let _alone = alone();
     let small = ["--use-srq", "-q", "5", "-n", "100", "-s", "3000", "-r", "20"];
     let [theirs, ours] = play(&small, &small);
@@ -156,7 +156,7 @@ fn shared_queues_are_played_with() {
 }
 
 #[test]
-fn it_prints_what_the_stock_program_prints() {
+fn text_is_that_of_rdma_core() {
     let _alone = alone();
     let listener = Listener::start(&["pingpong", "-n", "10"]);
     let lines = lines(&["pingpong", "-n", "10", "127.0.0.1", "-p", &listener.port]);
@@ -172,7 +172,7 @@ fn it_prints_what_the_stock_program_prints() {
 }
 
 #[test]
-fn unreliable_transports_play_alike_with_the_sizes_of_the_stock_programs() {
+fn default_sizes_are_those_of_rdma_core() {
     let _alone = alone();
     for (transport, size, mtu) in [("rc", 4096, 1024), ("uc", 4096, 1024), ("ud", 1024, 4096)] {
         let options = ["--transport", transport, "-n", "50", "--chk"];
@@ -187,7 +187,7 @@ fn unreliable_transports_play_alike_with_the_sizes_of_the_stock_programs() {
 }
 
 #[test]
-fn sleeping_and_empty_messages_work_over_every_transport() {
+fn events_and_empty_messages_work_over_every_transport() {
     let _alone = alone();
     for transport in ["uc", "ud"] {
         let options = ["--transport", transport, "-n", "10", "-s", "0", "-r", "2"];
@@ -196,7 +196,7 @@ fn sleeping_and_empty_messages_work_over_every_transport() {
 }
 
 #[test]
-fn a_loss_ends_the_game_with_the_counts_of_both_sides() {
+fn loss_ends_the_test_with_the_counts_of_both_sides() {
     let _alone = alone();
     for (transport, sent) in [("uc", 1), ("ud", 1)] {
         let options = ["pingpong", "--transport", transport, "-n", "9", "-e", "--timeout=0.3"];
@@ -219,7 +219,7 @@ fn a_loss_ends_the_game_with_the_counts_of_both_sides() {
 }
 
 #[test]
-fn ud_takes_messages_and_mtus_that_are_one_packet() {
+fn ud_messages_fit_one_packet() {
     let listener = Listener::start(&["pingpong", "--transport", "ud", "-s", "4097"]);
     let to = ["-s", "4097", "127.0.0.1", "-p", &listener.port];
     let text = error(&[&["pingpong", "--transport", "ud"], &to[..]].concat());
@@ -235,7 +235,7 @@ fn ud_takes_messages_and_mtus_that_are_one_packet() {
 }
 
 #[test]
-fn a_stock_client_is_answered_in_its_own_words() {
+fn rdma_core_client_gets_an_endpoint() {
     let listener = Listener::start(&["pingpong", "-n", "1"]);
     let mut client = TcpStream::connect(format!("127.0.0.1:{}", listener.port)).unwrap();
     client.write_all(b"0000:00001c:5c3f1a:00000000000000000000ffff7f000063\0").unwrap();
@@ -248,7 +248,7 @@ fn a_stock_client_is_answered_in_its_own_words() {
 }
 
 #[test]
-fn a_message_that_is_too_long_for_the_other_side_says_so() {
+fn error_names_a_message_longer_than_the_receive_buffer() {
     let _alone = alone();
     let listener = Listener::start(&["pingpong", "-n", "5", "-s", "100"]);
     let text = error(&["pingpong", "-n", "5", "-s", "200", "127.0.0.1", "-p", &listener.port]);
@@ -296,8 +296,8 @@ fn devinfo_shows_every_gid_and_partition() {
 }
 
 #[test]
-fn an_address_that_is_taken_names_its_holder() {
-    // Far from those that devices take by themselves.
+fn error_of_an_address_in_use_names_its_owner() {
+    // Not one of the addresses that devices choose.
     let holder = UdpSocket::bind(("127.99.0.1", 4791)).unwrap();
     let text = error(&["devinfo", "--ip", "127.99.0.1"]);
     let expected = format!("held by process {}", std::process::id());
@@ -307,7 +307,7 @@ fn an_address_that_is_taken_names_its_holder() {
 }
 
 #[test]
-fn what_does_not_exist_is_told_with_what_does() {
+fn error_of_a_missing_device_names_the_device() {
     assert_eq!(error(&["devinfo", "-d", "mlx5_0"]), "roce: no device mlx5_0: there is softroce0\n");
     let text = error(&["devinfo", "--ip", "192.0.2.1"]);
     assert_eq!(text, "roce: 192.0.2.1 is not an address of this machine\n");

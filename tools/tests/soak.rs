@@ -20,12 +20,12 @@ use std::process::Command;
 use census::{Census, Censuses, Figure, Places};
 use roce::{command, fresh_ip, scratch};
 
-/// A number from the environment.
+/// Returns a number from the environment.
 fn setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
 }
 
-/// Compiles a program in C with Debian's header and library.
+/// Compiles a C program with Debian's header and library.
 fn compiled(name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/soak").join(name);
     let program = scratch(&format!("soak-{name}"));
@@ -36,7 +36,7 @@ fn compiled(name: &str) -> PathBuf {
     program
 }
 
-/// Directories in which programs find nothing of others.
+/// Directories in which programs find no files of others.
 struct Folders(tempfile::TempDir);
 
 impl Folders {
@@ -69,7 +69,7 @@ impl Folders {
 /// and a queue of 28 bytes, each up to twice as long as it has to be.
 const BYTES_IN_TIMEWAIT: i64 = 64;
 
-/// A figure of the program, with what it may grow by where so many destroyed queue pairs are in timewait.
+/// Returns a figure of the program, with its allowed growth for this number of queue pairs in timewait.
 fn figure(line: &str, in_timewait: i64) -> Figure {
     let (name, value) = line.split_once(' ').unwrap();
     let (name, tolerance) = match name {
@@ -84,7 +84,7 @@ fn figure(line: &str, in_timewait: i64) -> Figure {
     Figure { name, tolerance, value: value.parse().unwrap() }
 }
 
-/// The censuses of one stage of the program.
+/// Returns the censuses of one stage of the program.
 fn censuses(told: &str, stage: &str) -> Censuses {
     let mut censuses = Censuses::default();
     for part in told.split("census ").skip(1) {
@@ -103,12 +103,12 @@ fn censuses(told: &str, stage: &str) -> Censuses {
 
 #[test]
 #[ignore = "takes SOAK_SECONDS: tools/soak.sh"]
-fn a_program_that_makes_and_destroys_objects_leaves_nothing_behind() {
+fn creating_and_destroying_objects_leaves_nothing_behind() {
     let (program, seconds) = (compiled("churn"), setting("SOAK_SECONDS", 10));
     for (number, via) in (0..).zip(["udp", "shm"]) {
         let (ip, folders) = (fresh_ip(60 + number), Folders::new());
         let places = folders.places(&[&ip]);
-        // The files that tell of the device stay for the next program.
+        // The files that describe the device stay for the next program.
         let listed = folders.lend(&mut command(&["run", "--ip", &ip, "--", "true"])).status();
         assert!(listed.unwrap().success());
         let mut left = Censuses::default();

@@ -1,5 +1,5 @@
-//! `roce pingpong` against stock programs that are imitated here, byte by byte, without anything of
-//! ours: TCP, UDP, headers and ICRC.
+//! `roce pingpong` against imitations of rdma-core's programs, byte by byte, which share no code with it: TCP, UDP,
+//! headers and ICRC.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use roce::{Listener, command};
 
-/// What `ibv_uc_pingpong` and `ibv_ud_pingpong` fill their messages with.
+/// Content of messages in `ibv_uc_pingpong` and `ibv_ud_pingpong`.
 const FILL: u8 = 0x7b;
 
 const SIZE: usize = 100;
 
-/// A message as both sides send it with `-c`: a zero at the start of each page.
+/// Returns a message as both sides send it with `-c`: a zero at the start of each page.
 fn message() -> [u8; SIZE] {
     let mut message = [FILL; SIZE];
     message[0] = 0;
@@ -30,16 +30,16 @@ const UD_SEND_ONLY: u8 = 0x64;
 const QPN: [u8; 3] = [0x00, 0x00, 0x1c];
 const PSN: [u8; 3] = [0x5c, 0x3f, 0x1a];
 
-/// A stock program: its queue pair, behind a socket.
+/// An imitated program: its queue pair, behind a socket.
 struct Stock {
     ip: Ipv4Addr,
     opcode: u8,
     socket: UdpSocket,
-    /// Where packets come from.
+    /// Socket that sends packets.
     sender: UdpSocket,
 }
 
-/// The other side as its words tell.
+/// Endpoint of the other side.
 struct Theirs {
     ip: Ipv4Addr,
     qpn: [u8; 3],
@@ -54,13 +54,13 @@ impl Stock {
         Self { ip, opcode, socket, sender: UdpSocket::bind((ip, 0)).unwrap() }
     }
 
-    /// What it says of itself: 52 bytes, the last a zero.
+    /// Returns the endpoint message: 52 bytes, the last a zero.
     fn words(&self) -> Vec<u8> {
         let ip = u32::from(self.ip);
         format!("0000:00001c:5c3f1a:00000000000000000000ffff{ip:08x}\0").into_bytes()
     }
 
-    /// A message in a packet of its own.
+    /// Sends a message in one packet.
     fn send(&self, to: &Theirs) {
         let mut packet = vec![self.opcode, 0, 0xff, 0xff, 0];
         packet.extend(to.qpn);
@@ -77,7 +77,7 @@ impl Stock {
         self.sender.send_to(&packet, to).unwrap();
     }
 
-    /// Receives a message, and looks at every byte of the packet.
+    /// Receives a message, and compares every byte of the packet.
     fn receive(&self, from: &Theirs) {
         let mut packet = [0; 2048];
         let (len, source) = self.socket.recv_from(&mut packet).unwrap();
@@ -117,7 +117,7 @@ impl Theirs {
     }
 }
 
-/// The ICRC of a datagram in an IPv4 packet with identification 0 and DF, as it stands on the wire.
+/// Returns the ICRC of a datagram in an IPv4 packet with identification 0 and DF, in wire order.
 fn icrc(from: SocketAddrV4, to: SocketAddrV4, datagram: &[u8]) -> [u8; 4] {
     let len = |len: usize| u16::try_from(len).unwrap().to_be_bytes();
     let (ip_len, udp_len) = (len(28 + datagram.len() + 4), len(8 + datagram.len() + 4));
@@ -143,7 +143,7 @@ const GAMES: [(&str, u8, [u8; 4]); 2] =
     [("uc", UC_SEND_ONLY, [127, 97, 0, 1]), ("ud", UD_SEND_ONLY, [127, 97, 0, 2])];
 
 #[test]
-fn a_stock_client_plays_with_us() {
+fn rdma_core_client_exchanges_messages() {
     for (transport, opcode, ip) in GAMES {
         let listener = Listener::start(&[
             "pingpong",
@@ -174,7 +174,7 @@ fn a_stock_client_plays_with_us() {
 }
 
 #[test]
-fn a_stock_server_plays_with_us() {
+fn rdma_core_server_exchanges_messages() {
     for (transport, opcode, ip) in GAMES {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = server.local_addr().unwrap().port().to_string();

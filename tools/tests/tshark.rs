@@ -1,4 +1,4 @@
-//! What others see in our captures: tshark, and an ICRC checker that shares no code with us.
+//! Our captures as other programs read them: tshark, and an ICRC checker that shares no code with us.
 //!
 //! `tools/ci.sh capture` runs these.
 
@@ -13,7 +13,7 @@ use std::process::Command;
 use roce::{Listener, alone, golden, json, lines, scratch};
 use serde_json::Value;
 
-/// Runs a program that is not ours; it must succeed. Returns its output by lines.
+/// Runs another program, which must succeed; returns its lines.
 fn run(program: &str, args: &[&str]) -> Vec<String> {
     let output = Command::new(program).args(args).output();
     let output = output.unwrap_or_else(|e| panic!("{program}: {e}"));
@@ -22,14 +22,13 @@ fn run(program: &str, args: &[&str]) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// What three readers see in every packet of a capture must be the same. Returns how many packets
-/// there are.
+/// Asserts that three readers see the same in every packet of a capture; returns the number of packets.
 fn assert_all_agree(file: &Path) -> usize {
     let file = file.to_str().unwrap();
     let fields = ["bth.opcode", "bth.destqp", "bth.psn", "bth.a", "deth.q_key", "deth.srcqp"];
     let fields = fields.map(|field| format!("infiniband.{field}"));
     let options: Vec<_> = fields.iter().flat_map(|field| ["-e", field]).collect();
-    // It takes some payloads for RPC.
+    // tshark takes some payloads for RPC.
     let args = ["--disable-protocol", "rpcordma", "-r", file, "-T", "fields"];
     let theirs = run("tshark", &[&args[..], &options].concat());
     let theirs: Vec<_> = theirs.iter().map(|line| numbers(line)).collect();
@@ -52,7 +51,7 @@ fn assert_all_agree(file: &Path) -> usize {
     ours.len()
 }
 
-/// A line of six fields, decimal or hexadecimal; `None` where one is missing.
+/// Parses a line of six fields, decimal or hexadecimal; `None` for a missing one.
 fn numbers(line: &str) -> [Option<u64>; 6] {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -62,11 +61,11 @@ fn numbers(line: &str) -> [Option<u64>; 6] {
     std::array::from_fn(|_| fields.next().flatten())
 }
 
-/// A field of tshark's, and where it is in our object.
+/// A field of tshark's, and its place in our object.
 struct Agreed {
     theirs: &'static str,
     ours: &'static str,
-    /// In how many packets of the golden captures both have it, at least.
+    /// Minimum number of packets of the golden captures in which both have the field.
     seen: usize,
 }
 
@@ -74,7 +73,7 @@ const fn agreed(theirs: &'static str, ours: &'static str, seen: usize) -> Agreed
     Agreed { theirs, ours, seen }
 }
 
-/// What tshark decodes of RoCE. Of an atomic it shows address and key as those of a RETH.
+/// The RoCE fields that tshark decodes. It shows address and key of an atomic as those of a RETH.
 const AGREED: [Agreed; 36] = [
     agreed("bth.opcode", "/opcode", 2300),
     agreed("bth.se", "/solicited", 2300),
@@ -117,7 +116,7 @@ const AGREED: [Agreed; 36] = [
 /// Operations of which tshark 4.0 knows only the base header.
 const UNKNOWN_TO_TSHARK: [u64; 3] = [0x1c, 0x1d, 0x81];
 
-/// A number of ours or theirs: decimal, with 0x, or bytes.
+/// Parses a number: decimal, with 0x, or bytes.
 fn value(text: &str, is_bytes: bool) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -131,7 +130,7 @@ fn ours(packet: &Value, field: &str) -> Option<u64> {
     value.as_u64().or(value.as_bool().map(u64::from))
 }
 
-/// Every golden capture in one file, but for bursts, which tshark takes for single packets.
+/// Joins the golden captures in one file, except bursts, which tshark takes for single packets.
 fn golden_captures() -> String {
     let dirs = ["rxe", "hardware"].map(|dir| std::fs::read_dir(golden(dir)).unwrap());
     let mut files: Vec<_> = dirs
@@ -151,14 +150,14 @@ fn golden_captures() -> String {
 
 #[test]
 #[ignore = "needs tshark and mergecap: tools/ci.sh capture"]
-fn every_field_of_every_golden_packet_is_what_tshark_sees() {
+fn fields_of_golden_packets_equal_those_of_tshark() {
     let file = golden_captures();
-    // A field has one column, however often it is asked for.
+    // A field has one column, however often it is requested.
     let columns: Vec<_> = BTreeSet::from(AGREED.map(|field| field.theirs)).into_iter().collect();
     let names: Vec<_> = columns.iter().map(|field| format!("infiniband.{field}")).collect();
     let options: Vec<_> = names.iter().flat_map(|name| ["-e", name]).collect();
     let args = ["--disable-protocol", "rpcordma", "-r", &file, "-T", "fields"];
-    // A field in a message in a packet may come again.
+    // A field of a message may occur in several messages of a packet.
     let args = [&args[..], &["-E", "occurrence=f", "-e", "frame.number"], &options].concat();
     let theirs = run("tshark", &args);
     let opcode = 1 + columns.iter().position(|name| *name == "bth.opcode").unwrap();
@@ -179,8 +178,8 @@ fn every_field_of_every_golden_packet_is_what_tshark_sees() {
             let is_bytes = matches!(field.theirs, "immdt" | "ieth");
             let column = 1 + columns.iter().position(|name| *name == field.theirs).unwrap();
             let (theirs, ours) = (value(row[column], is_bytes), ours(&packet, field.ours));
-            // What a message does not have is another's; and where tshark takes a payload for
-            // another protocol it forgets what comes after it.
+            // A field that a message does not have belongs to another one. After a payload of another protocol,
+            // tshark shows no further fields.
             let forgets = is_bytes || field.ours == "/icrc_value" || field.ours.starts_with("/cm");
             let of_atomic = field.theirs.starts_with("reth") && ours.is_none();
             match (theirs, ours) {
@@ -205,7 +204,7 @@ fn every_field_of_every_golden_packet_is_what_tshark_sees() {
 
 #[test]
 #[ignore = "needs tshark: tools/ci.sh capture"]
-fn tshark_shows_the_comments_of_what_dump_writes() {
+fn tshark_shows_comments_of_dump() {
     let file = scratch("tshark-comments.pcapng");
     let file = file.to_str().unwrap();
     let cnp = golden("hardware/cx4lx_scapy_cnp.pcap");
@@ -215,7 +214,7 @@ fn tshark_shows_the_comments_of_what_dump_writes() {
     assert!(comment.starts_with("CNP ") && comment.ends_with("becn  icrc good"), "{comment}");
 }
 
-/// Plays between two processes, and returns how many packets each has captured.
+/// Runs a pingpong between two processes; returns how many packets each has captured.
 fn play(transport: &str, there: &[&str]) -> [usize; 2] {
     let name = format!("tshark-{transport}-{}", there.len());
     let files = ["listening", "begins"].map(|side| scratch(&format!("{name}-{side}.pcapng")));
@@ -229,18 +228,18 @@ fn play(transport: &str, there: &[&str]) -> [usize; 2] {
     files.map(|file| assert_all_agree(&file))
 }
 
-/// Packets of a pingpong that each side sees, at least. A message is four, over UD one; RC adds an
-/// acknowledgement each way.
+/// Minimum number of packets of a pingpong on each side. A message has four packets, over UD one; RC adds an
+/// acknowledgement in each direction.
 const PINGPONGS: [(&str, usize); 3] = [("rc", 802), ("uc", 800), ("ud", 200)];
 
-/// Whether a side has seen what it should: of UC and UD nothing else.
+/// Returns whether a side has captured all packets; UC and UD have no others.
 fn is_whole(transport: &str, least: usize, packets: usize) -> bool {
     packets == least || transport == "rc" && packets > least
 }
 
 #[test]
 #[ignore = "needs tshark and python3: tools/ci.sh capture"]
-fn a_pingpong_is_roce_in_every_packet_on_both_sides() {
+fn other_programs_decode_every_packet_of_a_pingpong() {
     let _alone = alone();
     for (transport, least) in PINGPONGS {
         let packets = play(transport, &[]);
@@ -250,7 +249,7 @@ fn a_pingpong_is_roce_in_every_packet_on_both_sides() {
 
 #[test]
 #[ignore = "needs tshark and python3: tools/ci.sh capture"]
-fn so_is_what_is_sent_again_over_a_bad_path() {
+fn other_programs_decode_retransmissions() {
     let _alone = alone();
     let (transport, least) = PINGPONGS[0];
     let packets = play(transport, &["--impair", "loss=0.02,seed=1"]);
@@ -259,7 +258,7 @@ fn so_is_what_is_sent_again_over_a_bad_path() {
 
 #[test]
 #[ignore = "needs tshark and python3: tools/ci.sh capture"]
-fn so_is_every_test_of_perf() {
+fn other_programs_decode_every_test_of_perf() {
     let _alone = alone();
     for test in ["write-bw", "send-bw", "read-bw", "send-lat", "write-lat"] {
         let file = scratch(&format!("tshark-{test}.pcapng"));
@@ -279,7 +278,7 @@ fn a_pingpong_over_ipv6_is_roce_in_every_packet() {
     }
 }
 
-/// The same over IPv6. There is one ::1, and two processes need two addresses.
+/// Runs a pingpong over IPv6. There is one ::1, and two processes need two addresses.
 fn play_over_ipv6(transport: &str) -> [usize; 2] {
     let name = |name| scratch(&format!("{transport}-{name}")).to_str().unwrap().to_owned();
     let files = ["tshark-ipv6-begins.pcapng", "tshark-ipv6-listening.pcapng"].map(name);
@@ -298,7 +297,7 @@ fn play_over_ipv6(transport: &str) -> [usize; 2] {
     "#;
     let roce = env!("CARGO_BIN_EXE_roce");
     let shell = ["sh", "-c", script, "sh", roce, &files[0], &files[1], &port, transport];
-    // Who is not root needs a user namespace around it.
+    // An ordinary user needs a user namespace around it.
     let is_root = run("id", &["-u"]) == ["0"];
     let namespace: &[_] =
         if is_root { &["--net"] } else { &["--user", "--map-root-user", "--net"] };

@@ -17,7 +17,7 @@ pub(crate) struct Captured {
     pub(crate) time: Option<Duration>,
 }
 
-/// Every clean capture of the repository, with its name, in the order of the names.
+/// Returns every clean capture of the repository with its name, sorted by name.
 pub(crate) fn captures() -> Vec<(String, Vec<Captured>)> {
     let mut captures = Vec::new();
     for dir in ["hardware", "rxe", "softroce"] {
@@ -45,7 +45,7 @@ fn packets(file: &[u8]) -> Vec<Captured> {
     packets
 }
 
-/// The findings of each packet. The first packet has number 1.
+/// Returns the findings of each packet. The first packet has number 1.
 pub(crate) fn check(packets: &[Captured]) -> Vec<Vec<Finding>> {
     let mut checker = Checker::new(Limits::default());
     let packets = (1..).zip(packets);

@@ -1,4 +1,4 @@
-//! Golden captures, and what may happen to them.
+//! Golden captures, and ways to damage them.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use softroce::wire::icrc;
 use softroce_pcap::Reader;
 
-/// IP packets of a golden capture.
+/// Returns the IP packets of a golden capture.
 pub(crate) fn golden(name: &str) -> Vec<Vec<u8>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("captures/rxe").join(name);
     let bytes = std::fs::read(path).unwrap();
@@ -20,15 +20,15 @@ pub(crate) fn golden(name: &str) -> Vec<Vec<u8>> {
     packets
 }
 
-/// What happens to a capture.
+/// A way to damage a capture.
 #[derive(Clone, Debug)]
 pub(crate) enum Damage {
-    /// A bit of a packet is flipped; the ICRC is made good again, so that it is looked at.
+    /// Flips a bit of a packet, and recomputes the ICRC so that other rules apply.
     Flip {
         at: usize,
         bit: usize,
     },
-    /// Bytes at its end are missing from the capture.
+    /// Removes bytes at the end of the captured packet.
     Cut {
         at: usize,
         len: usize,

@@ -1,4 +1,4 @@
-//! Packets to be made: what a test does not say of one has a value that breaks no rule.
+//! A builder of packets, whose default values break no rule.
 
 use std::net::IpAddr;
 
@@ -13,8 +13,8 @@ use softroce::wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Builder, Deth, NakCode, Opcode, Opcode::*, Reth, Syndrome,
 };
 
-/// A packet to be made. The two hosts are 10.0.0.1, whose queue pair is 0x11, and 10.0.0.2 with 0x12;
-/// the first asks and the second answers.
+/// A packet to build. The hosts are 10.0.0.1 with queue pair 0x11, which requests, and 10.0.0.2 with 0x12, which
+/// responds.
 #[derive(Clone)]
 pub(crate) struct P {
     pub(crate) bth: Bth,
@@ -35,7 +35,7 @@ pub(crate) struct P {
     pub(crate) spoil: bool,
     /// Microseconds since the packet before.
     pub(crate) after: u64,
-    /// Bytes that are captured.
+    /// Number of captured bytes.
     pub(crate) cut: Option<usize>,
     pub(crate) bytes: Option<Vec<u8>>,
 }
@@ -84,7 +84,7 @@ pub(crate) fn rnr(psn: u32, msn: u32) -> P {
     ack(psn, msn).with(|p| p.aeth.syndrome = Syndrome::Rnr { timer })
 }
 
-/// A READ of `len` bytes.
+/// Returns a READ of `len` bytes.
 pub(crate) fn read(psn: u32, len: u32) -> P {
     p(RcReadRequest, psn).dma(0x1000, len).asking()
 }
@@ -128,7 +128,7 @@ impl P {
         self.with(|p| p.after = us)
     }
 
-    /// The IP packet.
+    /// Returns the IP packet.
     pub(crate) fn build(&self) -> Vec<u8> {
         let mut bth = self.bth;
         if bth.pad == 0 {
@@ -181,7 +181,7 @@ impl P {
     }
 }
 
-/// A part of a SEND or WRITE; its end asks to be acknowledged.
+/// Returns a packet of a SEND or WRITE; the last one requests an acknowledgement.
 pub(crate) fn send(opcode: Opcode, psn: u32, len: usize) -> P {
     let packet = p(opcode, psn).len(len);
     if opcode.position().is_end() { packet.asking() } else { packet }

@@ -146,7 +146,7 @@ impl<'a> Report<'a> {
         out: &mut impl Write,
     ) -> anyhow::Result<()> {
         match self.args.format() {
-            // What cannot be read is reported on standard error; a report needs it too.
+            // A report includes the error, which is on standard error too.
             Format::Junit => junit::file(out, self.name, counts, &self.collected, error)?,
             _ if error.is_some() && counts.packets == 0 => {}
             Format::Json => json::file(out, self.name, counts, &self.collected, self.omitted)?,

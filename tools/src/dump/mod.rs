@@ -29,7 +29,7 @@ const MAX_QPNS_LISTED: usize = 8;
 pub(crate) fn run(args: &DumpArgs) -> anyhow::Result<()> {
     let mut output = Output::of(args)?;
     let result = capture::for_each(&args.files, |path| file(path, args, &mut output));
-    // What was read is printed also if the end is an error.
+    // Packets before an error are printed too.
     output.finish()?;
     result
 }

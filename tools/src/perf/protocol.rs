@@ -192,7 +192,7 @@ impl Constraints {
         }
     }
 
-    /// Returns the constraints of an active side, whose values hold for options that the listening side leaves out.
+    /// Returns the constraints of an active side; they hold for options that the listening side leaves out.
     pub(super) fn of_active(args: &LoadArgs, active_mtu: Mtu, load: &Load) -> Self {
         Self {
             connection: Some(load.kind.transport.name().to_owned()),

@@ -1,4 +1,4 @@
-//! How programs end, and what their peers learn of it.
+//! How programs end, and what their peers see of it.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -17,8 +17,8 @@ fn a_message_is_acknowledged_by_a_process_that_ends_at_once() {
     }
 }
 
-/// A side of `ib_write_bw` without end, which is killed in the end, itself and no child of it. It always has
-/// requests under way, or posts the next: of a pingpong nobody may have any when it ends.
+/// A side of `ib_write_bw` that runs until it is killed, by itself and not through a child. It always has requests in
+/// flight or posts the next, unlike a pingpong, which may have none when it is killed.
 struct Endless(Child);
 
 impl Endless {
@@ -48,7 +48,7 @@ fn who_is_killed_does_not_answer() {
     let mut told = BufReader::new(client.0.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(told.any(|line| line.starts_with(" 65536 ")));
     drop(server);
-    // Of all those that were under way it tells of one, by its number: IBV_WC_RETRY_EXC_ERR.
+    // Of all requests in flight it reports one, by its number: IBV_WC_RETRY_EXC_ERR.
     let mut said: Vec<_> = told.collect();
     let errors = BufReader::new(client.0.stderr.take().unwrap()).lines();
     said.extend(errors.map(Result::unwrap));

@@ -1,5 +1,5 @@
-//! Programs that do what they should not, or more than they should: written here in C, against Debian's
-//! `verbs.h`, and as ignorant of softroce as any.
+//! Programs that violate the rules of verbs or push their limits, in C, against Debian's `verbs.h`, without knowledge
+//! of softroce.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use crate::roce::alone;
 
 const SIGSEGV: i32 = 11;
 
-/// Each says what is wrong itself, and then fails.
+/// Each program prints what is wrong, and then fails.
 fn compiled(name: &str) -> String {
     super::compiled(&format!("hostile/{name}"))
 }
@@ -35,7 +35,7 @@ fn objects_in_use_are_refused_before_their_events_are_acknowledged() {
     assert_eq!(output(&[&compiled("unacknowledged")]), "all is refused\n");
 }
 
-/// The first thread of the process is the program's.
+/// The first thread of the process is that of the program.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn threads_stay_on_the_processors_of_their_process() {
@@ -69,7 +69,7 @@ fn memory_goes_away_under_its_requests() {
     for signals in ["default", "handler"] {
         assert_eq!(output(&[&vanishing, signals]), "every request has ended\n");
     }
-    // What the program does itself ends it as without us.
+    // A fault of the program itself ends it as without softroce.
     let ended = run(&[&vanishing, "fault"]).output().unwrap();
     assert_eq!(text(&ended.stdout), "every request has ended\n");
     assert_eq!(ended.status.signal(), Some(SIGSEGV), "{}", ended.status);
@@ -114,7 +114,7 @@ fn children_have_devices_of_their_own() {
     }
 }
 
-/// While the library registers its hooks, and in a handler of a signal that has interrupted it anywhere.
+/// While the library registers its hooks, and in a signal handler that has interrupted it anywhere.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn forks_while_a_device_is_opened_leave_no_lock_behind() {
@@ -125,7 +125,7 @@ fn forks_while_a_device_is_opened_leave_no_lock_behind() {
     }
 }
 
-/// In the handler of a signal, and in a child that has no device of its own.
+/// In a signal handler, and in a child without a device.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn processes_end_at_once_wherever_they_call_exit() {
@@ -157,7 +157,7 @@ fn queue_keys_of_bit_31_need_a_capability() {
     assert_eq!(output(&[&compiled("qkeys")]), "only the privileged have such keys\n");
 }
 
-/// The connection goes on after each PSN has been used once.
+/// The connection continues after each PSN has been used once.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn connection_survives_a_lap_of_psns() {
@@ -165,7 +165,7 @@ fn connection_survives_a_lap_of_psns() {
     assert_eq!(output(&[&compiled("lap")]), "the lap is complete\n");
 }
 
-/// As another user, creates names of this user's directories among the temporary files.
+/// Creates, as another user, the names of this user's directories among the temporary files.
 const PLANT: &str = r#"
 cd "$1"
 setpriv --reuid=65533 --regid=65533 --clear-groups bash -e -c '
@@ -197,7 +197,7 @@ fn names_that_another_user_planted_are_left_alone() {
     assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 5, "four planted, one of ours");
 }
 
-/// A program that finds our libraries by itself, as the environment names none to a set-uid one.
+/// Returns a program that finds our libraries by itself, because a set-uid program ignores the environment.
 fn linked_with_ours(name: &str, directory: &Path) -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_roce")).parent().unwrap();
     for (built_as, found_as) in

@@ -1,10 +1,9 @@
-//! Programs that are not linked to libibverbs, and load it when they want it.
+//! Programs that are not linked to libibverbs, and load it at run time.
 
 use super::{Server, free_port, output};
 use crate::roce::alone;
 
-/// As NCCL does it: the name without a version first, and every function in the version that it was written
-/// for.
+/// Loads like NCCL: the name without a version first, and every function in its own version.
 const NCCL: &str = r#"
 import ctypes
 load, find = ctypes.CDLL(None).dlopen, ctypes.CDLL(None).dlvsym
@@ -40,7 +39,7 @@ fn libfabric_finds_endpoints_of_datagrams() {
     }
 }
 
-/// What is reliable is made of datagrams there. Data is checked.
+/// libfabric builds reliability on datagrams there, and checks the data.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn libfabric_plays_pingpong_over_datagrams() {

@@ -1,4 +1,4 @@
-//! Programs in a network namespace, which has any addresses and whose links go down when we say so.
+//! Programs in a network namespace, which has any addresses, and links that the test takes down.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use super::text;
 use crate::roce::{alone, scratch};
 
-/// The file is for what the server says. The sides find each other over IPv4, where it listens.
+/// The file gets the output of the server. The sides connect over IPv4, where the server listens.
 const PINGPONGS: &str = r#"
 ip link set lo up
 ip addr add fd00::1/128 dev lo nodad
@@ -24,7 +24,7 @@ for service in rc uc ud srq xsrq; do
 done
 "#;
 
-/// Runs a script, which takes the command and a file.
+/// Runs a script, which gets the command and a file.
 fn in_namespace(script: &str, file: &Path) -> Output {
     let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
     let mut namespace = Command::new("unshare");
@@ -50,7 +50,7 @@ fn pingpongs_over_ipv6() {
     assert!(!said.contains("invalid data") && !said.contains("::ffff:"), "{said}");
 }
 
-/// The far end of a cable is pulled out and plugged in, and then the address is taken away and given back.
+/// The far end of a link goes down and up, then the address is removed and added again.
 const WATCH: &str = r#"
 ip link set lo up
 ip link add near type veth peer name far

@@ -1,19 +1,19 @@
-//! perftest: every program, over every service that it has, and with every option that it has.
+//! perftest: every program, over every service and with every option that it has.
 
 use super::both;
 
-/// What measures how much, and how long.
+/// Programs for bandwidth, and programs for latency.
 const BANDWIDTH: [&str; 4] = ["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw"];
 const LATENCY: [&str; 4] = ["ib_write_lat", "ib_read_lat", "ib_send_lat", "ib_atomic_lat"];
 
-/// Runs a program on both sides, and looks whether the client has printed as many results as it must.
+/// Runs a program on both sides; the client must print this number of results.
 fn perftest(program: &str, options: &[&str], results: usize) {
     measured(&[&[program], options].concat(), results);
 }
 
 fn measured(command: &[&str], results: usize) {
     let [_, client] = both(command);
-    // Rows of a table of numbers: bytes, iterations, and what was measured.
+    // Rows of a table of numbers: bytes, iterations, and results.
     let is_result = |line: &&str| {
         let words: Vec<_> = line.split_whitespace().collect();
         words.len() >= 4 && words.iter().all(|word| word.parse::<f64>().is_ok())
@@ -22,7 +22,7 @@ fn measured(command: &[&str], results: usize) {
     assert_eq!(found.len(), results, "{command:?}: {client}");
 }
 
-/// Runs several, each for a moment.
+/// Runs several programs, each for a moment.
 fn briefly<'a>(programs: impl IntoIterator<Item = &'a str>, options: &[&str]) {
     for program in programs {
         perftest(program, &[&["-n", "200"], options].concat(), 1);
@@ -64,7 +64,7 @@ fn through_shared_memory() {
     measured(&["env", "SOFTROCE_VIA=shm", "ib_send_lat", "-n", "200", "-e"], 1);
 }
 
-/// Who writes has no events.
+/// WRITEs have no events.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn with_events() {
@@ -95,7 +95,7 @@ fn for_two_seconds() {
     }
 }
 
-/// From 2 bytes to 8 MiB. Before each row perftest looks for a while how fast the processor is.
+/// From 2 bytes to 8 MiB. Before each row perftest measures the speed of the processor.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn of_every_size() {

@@ -1,4 +1,4 @@
-//! The tests of rdma-core, which are in Python and come with Debian's `python3-pyverbs`.
+//! The Python tests of rdma-core, from Debian's `python3-pyverbs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,11 +8,11 @@ use std::process::Command;
 use super::output;
 use crate::roce::{alone, scratch};
 
-/// Those that are not for hardware of one kind.
+/// Tests that are not for one kind of hardware.
 const GENERIC: &str = include_str!("rdma_core.modules");
 
-/// Puts the tests into a directory, from where the package has them, or out of the package: who installs it
-/// may have left its documentation out.
+/// Copies the tests to a directory, from where the package installs them, or out of the package if documentation was
+/// not installed.
 const UNPACK: &str = "
     set -e; rm -rf \"$1\"; mkdir -p \"$1\"; cd \"$1\"
     installed=/usr/share/doc/rdma-core/tests
@@ -20,7 +20,7 @@ const UNPACK: &str = "
     else apt-get -q download python3-pyverbs; dpkg-deb -x *.deb .; cp -r .$installed tests; fi
     gunzip tests/*.gz";
 
-/// What the tables of `docs/DROPIN.md` have in their first column, below a heading.
+/// Returns the first column of the tables of `docs/DROPIN.md` below a heading.
 fn listed(heading: &str) -> Vec<String> {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/DROPIN.md");
     let docs = fs::read_to_string(docs).unwrap();

@@ -1,4 +1,4 @@
-//! UCX, which looks the device up under `/sys` and `/dev` before it takes it, and Open MPI, which goes through UCX.
+//! UCX, which looks the device up under `/sys` and `/dev` before it uses it, and Open MPI, which uses UCX.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use super::{Server, free_port, output};
 use crate::roce::{alone, scratch};
 
-/// Runs a test of `ucx_perftest` as server and as client over some transports. Both must succeed.
+/// Runs a test of `ucx_perftest` as server and as client over some transports; both must succeed.
 fn perftest(transports: &str, test: &str) {
     let _alone = alone();
     let port = free_port();
@@ -55,8 +55,8 @@ fn every_kind_of_operation_over_ud() {
     }
 }
 
-/// `io_demo` looks at every byte. Its sides find each other by TCP, which may carry data too: what has gone
-/// over the device is counted.
+/// `io_demo` checks every byte. Its sides connect by TCP, which may carry data too, so the counters must show that
+/// data has gone over the device.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn data_is_what_was_sent() {
@@ -69,7 +69,7 @@ fn data_is_what_was_sent() {
     let serving = Server::start(&program, port);
     let said = output(&[&program[..], &["-i", "100", "-o", "read,write", "127.0.0.1"]].concat());
     assert!(said.contains("Client exit with status 'OK'"), "{said}");
-    // It serves until it is interrupted.
+    // The server runs until it is interrupted.
     let server = serving.child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &server]).status().unwrap().success());
     serving.finish();
@@ -77,7 +77,7 @@ fn data_is_what_was_sent() {
     both_have_sent(&counted);
 }
 
-/// A directory without files.
+/// Returns an empty directory.
 fn empty(name: &str) -> PathBuf {
     let directory = scratch(name);
     let _ = fs::remove_dir_all(&directory);
@@ -85,7 +85,7 @@ fn empty(name: &str) -> PathBuf {
     directory
 }
 
-/// Looks in the files of two devices whether each has sent more than a megabyte.
+/// Asserts that each of two devices has sent more than a megabyte, by their counter files.
 fn both_have_sent(counted: &Path) {
     let files = fs::read_dir(counted).unwrap().map(|file| file.unwrap().path());
     let lines: String = files.map(|file| fs::read_to_string(file).unwrap()).collect();

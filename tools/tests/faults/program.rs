@@ -21,11 +21,11 @@ const SECONDS: &str = "12";
 /// How a program ends in which a call fails.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// It does what it does without the fault.
+    /// The program does the same as without the fault.
     Works,
-    /// It says what has failed. The example has then done what it does without the fault, if the fault did not last.
+    /// The program reports the fault. If the fault does not last, the example then does the same as without it.
     Says(String),
-    /// It ends in a way that is not allowed.
+    /// A forbidden outcome.
     Bad(String),
     /// The call is not made.
     NotReached,
@@ -44,13 +44,13 @@ pub(crate) struct Program {
 enum Kind {
     /// The example of that name: two devices in one process.
     Life,
-    /// `roce perf` whose calls fail, with a listening side whose calls do not.
+    /// `roce perf` with faults, against a listening side without.
     PerfActive,
-    /// `roce perf --listen` whose calls fail, with an active side whose calls do not.
+    /// `roce perf --listen` with faults, against an active side without.
     PerfListening,
-    /// A client on the drop-in library, with a server whose calls do not fail.
+    /// A client on the drop-in library with faults, against a server without.
     DropIn,
-    /// `roce run` with a program that has no peer. The calls of both fail.
+    /// `roce run` with a program that has no peer; both have faults.
     Run,
 }
 

@@ -11,17 +11,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-/// Held by a test in which sides poll: two of those have the CPUs to themselves, or a side waits so
-/// long for its turn that the other gives it up.
+/// Lock of a test with polling sides: one such test at a time, or a side may wait for the CPU until the other times
+/// out.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the environment may tell the command.
+/// The variables that the command reads.
 pub(crate) use softroce::runtime::VARIABLES as VARIABLES_OF_THE_COMMAND;
 
-/// Whether a socket of this machine listens at a port: state 0A of the kernel's table.
+/// Returns whether a socket of this machine listens at a port: state 0A of the kernel's table.
 pub(crate) fn listens(port: u16) -> bool {
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap());
@@ -32,7 +32,7 @@ pub(crate) fn listens(port: u16) -> bool {
     })
 }
 
-/// The command, with nothing in its environment that is for it.
+/// Returns the command, without its variables in the environment.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));
     command.args(args);
@@ -42,24 +42,24 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end.
+/// Runs the command to its end.
 pub(crate) fn roce(args: &[&str]) -> Output {
     command(args).output().unwrap()
 }
 
-/// Runs it; it must succeed.
+/// Runs the command, which must succeed; returns its lines.
 pub(crate) fn lines(args: &[&str]) -> Vec<String> {
     let output = roce(args);
     assert!(output.status.success(), "{args:?}: {}", stderr(&output));
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// Runs it; it must succeed and print JSON.
+/// Runs the command, which must succeed and print JSON.
 pub(crate) fn json(args: &[&str]) -> Vec<Value> {
     lines(args).iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Runs it; it must fail. Returns what it says.
+/// Runs the command, which must fail with status 2; returns standard error.
 pub(crate) fn error(args: &[&str]) -> String {
     let output = roce(args);
     assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
@@ -70,7 +70,7 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A side that listens.
+/// A listening side.
 pub(crate) struct Listener {
     child: Child,
     stdout: BufReader<std::process::ChildStdout>,
@@ -78,7 +78,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Starts it, and waits until it can be connected to.
+    /// Starts the side, and waits until it accepts connections.
     pub(crate) fn start(args: &[&str]) -> Self {
         let args = [args, &["--port=0", "--announce"]].concat();
         let mut command = command(&args);
@@ -89,7 +89,7 @@ impl Listener {
         Self { child, stdout, port: port.trim().to_owned() }
     }
 
-    /// Waits for its end: exit status, standard output, standard error.
+    /// Waits for the end; returns exit status, standard output and standard error.
     pub(crate) fn finish(mut self) -> (Option<i32>, String, String) {
         let mut out = String::new();
         self.stdout.read_to_string(&mut out).unwrap();
@@ -101,7 +101,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // After `finish` it is gone.
+        // After `finish` the process is gone.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -111,7 +111,7 @@ pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcap/captures").join(name)
 }
 
-/// What a doctor found of something; `null` when it was not looked at.
+/// Returns the finding of a check; `null` if the check did not run.
 pub(crate) fn finding<'a>(report: &'a Value, check: &str) -> &'a Value {
     let all = report["findings"].as_array().unwrap();
     all.iter().find(|finding| finding["check"] == check).unwrap_or(&Value::Null)
@@ -124,13 +124,13 @@ pub(crate) fn assert_found(report: &Value, check: &str, verdict: &str, part: &st
     assert!(found["verdict"] == verdict && text.contains(part), "{check}: {found:#}");
 }
 
-/// An address of the loopback network that only this run of the tests uses.
+/// Returns a loopback address that only this run of the tests uses.
 pub(crate) fn fresh_ip(number: u8) -> String {
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, 100 + number, high, low).to_string()
 }
 
-/// A file of this test run.
+/// Returns the path of a file of this test run.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
