@@ -4,11 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use crate::engine::remote::Arrival;
-use crate::engine::table::{QpTable, identification, parse};
+use crate::engine::table::{QpTable, drop_reason, identification};
 use crate::ids::{Gid, Qpn};
 use crate::net::RxMeta;
 use crate::transport::connection::Context;
 use crate::transport::outputs::DropReason;
+use crate::wire::Datagram;
 use crate::wire::icrc::{Flow, Verdict};
 
 /// The groups of a device, with the slots of their members in the order attached.
@@ -89,7 +90,7 @@ impl Groups {
         cx: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         let (flow, meta, segment) = way;
-        let packet = parse(bytes)?;
+        let packet = Datagram::parse(bytes).map_err(|error| drop_reason(&error))?;
         let members = self.members.get(&meta.destination).ok_or(DropReason::NoMember)?;
         if packet.bth.dest_qp != Qpn::MULTICAST {
             return Err(DropReason::WrongAddress);
@@ -102,7 +103,8 @@ impl Groups {
         let id = identification(verdict, meta, segment, cx.counters());
         let is_ours = ours.contains(&meta.source.ip().into());
         let sender = packet.deth().filter(|_| is_ours).map(|deth| deth.source_qp);
-        let arrival = Arrival { packet, bytes, meta, id, is_predicted: false, addressed: Ok(()) };
+        let arrival =
+            Arrival { packet: &packet, bytes, meta, id, is_predicted: false, addressed: Ok(()) };
         for slot in members {
             let Some(qp) = qps.get_mut(*slot).filter(|qp| Some(qp.id.qpn) != sender) else {
                 continue;

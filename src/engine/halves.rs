@@ -223,7 +223,7 @@ impl ReceiveHalf {
         receives: &mut RecvQueue,
         arrival: &Arrival<'_>,
     ) -> Result<(), PacketError> {
-        let packet = &arrival.packet;
+        let packet = arrival.packet;
         match (self, remote) {
             (Self::Rc(responder), RemoteInfo::Connection(connection)) => responder
                 .handle_request(

@@ -77,7 +77,7 @@ use crate::engine::peering::FlowPorts;
 use crate::engine::qp::{Extent, QueuePair};
 use crate::engine::run::{Run, Segments};
 use crate::engine::shared::Shared;
-use crate::engine::table::QpTable;
+use crate::engine::table::{QpTable, drop_reason};
 use crate::engine::timers::Timers;
 use crate::engine::transitions::Bounds;
 use crate::ids::{CqId, Mtu, Qpn};
@@ -91,6 +91,7 @@ use crate::transport::rc::ahead::ReorderBuffer;
 use crate::transport::srq::SrqTable;
 use crate::transport::window::{WindowId, Windows, usable};
 use crate::transport::work::Completion;
+use crate::wire::Datagram;
 use crate::wire::icrc::Flow;
 
 /// What a queue pair looks like from outside.
@@ -212,7 +213,11 @@ impl Engine {
                 }
                 continue;
             }
-            let admitted = self.qps.admit(&flow, meta, segment, bytes, &mut cx);
+            let parsed = Datagram::parse(bytes);
+            let admitted = match &parsed {
+                Ok(packet) => self.qps.admit(&flow, meta, segment, (packet, bytes), &mut cx),
+                Err(error) => Err(drop_reason(error)),
+            };
             cx.counters().arrived(meta, bytes.len());
             match admitted {
                 Ok((slot, arrival)) => {
@@ -448,6 +453,14 @@ impl Engine {
 
     /// Builds the next burst into `out`. False when there is nothing to send; `out` is empty then.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Burst) -> bool {
+        if self.wants_to_transmit() {
+            return self.next_burst(now, out);
+        }
+        out.clear();
+        false
+    }
+
+    fn next_burst(&mut self, now: Instant, out: &mut Burst) -> bool {
         loop {
             // Who has waited for room goes first.
             let (slot, in_turn) = match self.shared.windows.next_in_turn(now) {

@@ -51,25 +51,42 @@ struct Limited {
     limit: RateLimit,
     /// When all that was sent would be through at that rate.
     through: Instant,
+    /// Time until which requests wait.
+    waits_until: Option<Instant>,
 }
 
 impl Pacer {
     /// Another rate from now on. What has been sent at the old one is forgotten.
     pub(crate) fn set(&mut self, limit: RateLimit) {
-        let limited = Limited { limit, through: Instant::ZERO };
+        let limited = Limited { limit, through: Instant::ZERO, waits_until: None };
         *self = Self((limit.kbps != 0).then(|| Box::new(limited)));
     }
 
-    /// Bytes that may go now; the first packet may be longer.
-    ///
-    /// # Errors
-    ///
-    /// When something may go again.
-    pub(crate) fn grant(&self, now: Instant) -> Result<usize, Instant> {
-        match &self.0 {
-            None => Ok(MAX_BURST_BYTES),
-            Some(limited) if limited.through > now => Err(limited.through),
-            Some(limited) => Ok(limited.limit.burst()),
+    /// Returns the number of bytes that may be sent now; the first packet may be longer. `None` if requests have to wait.
+    #[inline]
+    pub(crate) fn grant(&mut self, now: Instant) -> Option<usize> {
+        let Some(limited) = &mut self.0 else { return Some(MAX_BURST_BYTES) };
+        limited.waits_until = Some(limited.through).filter(|through| *through > now);
+        limited.waits_until.is_none().then(|| limited.limit.burst())
+    }
+
+    /// Returns the time until which requests wait.
+    #[inline]
+    pub(crate) fn waits_until(&self) -> Option<Instant> {
+        self.0.as_ref()?.waits_until
+    }
+
+    /// Lets requests go on that have waited until `now`.
+    pub(crate) fn on_timeout(&mut self, now: Instant) {
+        if self.waits_until().is_some_and(|until| until <= now) {
+            self.stop_waiting();
+        }
+    }
+
+    /// Lets requests go on.
+    pub(crate) fn stop_waiting(&mut self) {
+        if let Some(limited) = &mut self.0 {
+            limited.waits_until = None;
         }
     }
 
@@ -97,7 +114,7 @@ mod tests {
     fn without_a_limit_everything_may_go() {
         let mut pacer = pacer(0, 100);
         pacer.charge(Instant::ZERO, 1 << 30);
-        assert_eq!(pacer.grant(Instant::ZERO), Ok(MAX_BURST_BYTES));
+        assert_eq!(pacer.grant(Instant::ZERO), Some(MAX_BURST_BYTES));
     }
 
     #[test]
@@ -105,21 +122,25 @@ mod tests {
         // 8 Mbit/s is a byte a microsecond.
         let mut pacer = pacer(8_000, 0);
         let at = Instant::from_micros;
-        assert_eq!(pacer.grant(at(0)), Ok(1000), "a millisecond's worth");
+        assert_eq!(pacer.grant(at(0)), Some(1000), "a millisecond's worth");
         pacer.charge(at(0), 1000);
-        assert_eq!((pacer.grant(at(999)), pacer.grant(at(1000))), (Err(at(1000)), Ok(1000)));
+        assert_eq!((pacer.grant(at(999)), pacer.waits_until()), (None, Some(at(1000))));
+        pacer.on_timeout(at(999));
+        assert_eq!(pacer.waits_until(), Some(at(1000)));
+        pacer.on_timeout(at(1000));
+        assert_eq!((pacer.waits_until(), pacer.grant(at(1000))), (None, Some(1000)));
         // Who has not used it does not get it back.
         pacer.charge(at(5000), 300);
-        assert_eq!(pacer.grant(at(5200)), Err(at(5300)));
+        assert_eq!((pacer.grant(at(5200)), pacer.waits_until()), (None, Some(at(5300))));
         pacer.set(RateLimit::kbps(16_000));
-        assert_eq!(pacer.grant(at(5200)), Ok(2000));
+        assert_eq!((pacer.waits_until(), pacer.grant(at(5200))), (None, Some(2000)));
     }
 
     #[test]
     fn a_burst_is_as_long_as_was_said_and_no_longer_than_there_are() {
-        assert_eq!(pacer(8_000, 256).grant(Instant::ZERO), Ok(256));
-        assert_eq!(pacer(u32::MAX, 0).grant(Instant::ZERO), Ok(MAX_BURST_BYTES));
-        assert_eq!(pacer(u32::MAX, u32::MAX).grant(Instant::ZERO), Ok(MAX_BURST_BYTES));
-        assert_eq!(pacer(1, 0).grant(Instant::ZERO), Ok(0), "a packet goes all the same");
+        assert_eq!(pacer(8_000, 256).grant(Instant::ZERO), Some(256));
+        assert_eq!(pacer(u32::MAX, 0).grant(Instant::ZERO), Some(MAX_BURST_BYTES));
+        assert_eq!(pacer(u32::MAX, u32::MAX).grant(Instant::ZERO), Some(MAX_BURST_BYTES));
+        assert_eq!(pacer(1, 0).grant(Instant::ZERO), Some(0), "a packet goes all the same");
     }
 }

@@ -22,8 +22,8 @@ impl Engine {
         self.post_sends(now, qpn, [request]).1
     }
 
-    /// Posts send requests one after the other until one is refused, and counts those that were not.
-    /// What makes them must not deregister memory. Those that are lent are left without their data.
+    /// Posts send requests one after the other until one is refused, and returns the number of those that were not.
+    /// Requests passed by `&mut` have their data taken.
     pub fn post_sends(
         &mut self,
         now: Instant,
@@ -33,9 +33,8 @@ impl Engine {
         let Some((slot, qp)) = self.qps.find_mut(qpn) else {
             return (0, Err(PostError::NoSuchQp(qpn)));
         };
-        let turn = self.epoch.enter();
-        let mut cx = self.shared.context(now, &turn, Some(slot));
         let (config, flows) = (&self.config, &self.flows);
+        let (epoch, shared) = (&mut self.epoch, &mut self.shared);
         let posted = post_all(requests, |mut request| {
             let request = request.borrow_mut();
             let to = match (qp.qp_type, request.to) {
@@ -44,9 +43,12 @@ impl Engine {
                 }
                 _ => None,
             };
-            qp.post_send(&mut cx, request, to)
+            qp.post_send(request, to)?;
+            if qp.is_flushing() {
+                qp.flush_posted(&mut shared.context(now, &epoch.enter(), Some(slot)));
+            }
+            Ok(())
         });
-        drop(turn);
         self.settle(slot);
         posted
     }
@@ -82,8 +84,7 @@ impl Engine {
         self.post_recvs(now, qpn, [request]).1
     }
 
-    /// Posts receive requests one after the other until one is refused, and counts those that were not.
-    /// What makes them must not deregister memory.
+    /// Posts receive requests one after the other until one is refused, and returns the number of those that were not.
     pub fn post_recvs(
         &mut self,
         now: Instant,
@@ -93,10 +94,15 @@ impl Engine {
         let Some((slot, qp)) = self.qps.find_mut(qpn) else {
             return (0, Err(PostError::NoSuchQp(qpn)));
         };
-        let turn = self.epoch.enter();
-        let mut cx = self.shared.context(now, &turn, Some(slot));
-        cx.outputs.shortage.post();
-        post_all(requests, |request| qp.post_recv(&mut cx, request))
+        let (epoch, shared) = (&mut self.epoch, &mut self.shared);
+        shared.outputs.shortage.post();
+        post_all(requests, |request| {
+            qp.post_recv(request)?;
+            if qp.is_flushing() {
+                qp.flush_posted(&mut shared.context(now, &epoch.enter(), Some(slot)));
+            }
+            Ok(())
+        })
     }
 }
 

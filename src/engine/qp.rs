@@ -53,8 +53,6 @@ pub(crate) struct QueuePair {
     /// It waits for room in this window.
     pub(crate) waiting: Option<WindowId>,
     pacer: Pacer,
-    /// Requests wait until then, for the rate limit.
-    paced: Option<Instant>,
 }
 
 /// Attributes of a queue pair that no packet and no work request needs.
@@ -76,7 +74,7 @@ struct PostLimits {
 }
 
 /// All of a queue pair is prefetched for a packet when another queue pair had the packet before: cache lines count.
-const _: () = assert!(size_of::<QueuePair>() <= 15 * 64);
+const _: () = assert!(size_of::<QueuePair>() <= 12 * 64);
 
 /// What a burst is to carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,15 +115,14 @@ impl QueuePair {
             ready: false,
             waiting: None,
             pacer: Pacer::default(),
-            paced: None,
         }
     }
 
     // ---- posting ----
 
+    /// Posts a send request. The caller [flushes](Self::flush_posted) it if the state [says so](Self::is_flushing).
     pub(crate) fn post_send(
         &mut self,
-        cx: &mut Context<'_>,
         request: &mut SendRequest,
         to: Option<Destination>,
     ) -> Result<(), PostError> {
@@ -136,15 +133,30 @@ impl QueuePair {
         if let Some(send) = &mut self.halves.send {
             send.post(request, length, to);
         }
-        if self.is_flushing() {
-            self.halves.flush_sends(cx, &self.id);
-        }
         Ok(())
     }
 
-    /// Whether what is posted ends at once.
-    fn is_flushing(&self) -> bool {
+    /// Whether send requests end as soon as they are posted; receive requests do in ERR alone.
+    pub(crate) fn is_flushing(&self) -> bool {
         matches!(self.state, QpState::Err | QpState::Sqe)
+    }
+
+    /// Ends the requests that were posted in ERR or SQE.
+    #[cold]
+    pub(crate) fn flush_posted(&mut self, cx: &mut Context<'_>) {
+        self.halves.flush_sends(cx, &self.id);
+        if self.state == QpState::Err {
+            self.flush_receives(cx);
+        }
+    }
+
+    fn flush_receives(&mut self, cx: &mut Context<'_>) {
+        let Receives::Own(receives) = &mut self.receives else { return };
+        let cq = receives.cq;
+        for request in receives.drain() {
+            let end = RecvEnd::failed(WcStatus::WrFlushErr);
+            cx.complete_recv(cq, self.id.qpn, request.wr_id, end);
+        }
     }
 
     /// Checks a send request that is to be posted behind `ahead` others, and returns the length of
@@ -195,11 +207,8 @@ impl QueuePair {
         }
     }
 
-    pub(crate) fn post_recv(
-        &mut self,
-        cx: &mut Context<'_>,
-        request: RecvRequest,
-    ) -> Result<(), PostError> {
+    /// Posts a receive request. The caller [flushes](Self::flush_posted) it if the state [says so](Self::is_flushing).
+    pub(crate) fn post_recv(&mut self, request: RecvRequest) -> Result<(), PostError> {
         let (qpn, qp_type) = (self.id.qpn, self.qp_type);
         if self.state == QpState::Reset {
             let needed = "receive requests are taken from INIT on";
@@ -213,11 +222,6 @@ impl QueuePair {
             }
         };
         self.limits.cap.check_recv(request.sges.len())?;
-        if self.state == QpState::Err {
-            let end = RecvEnd::failed(WcStatus::WrFlushErr);
-            cx.complete_recv(receives.cq, qpn, request.wr_id, end);
-            return Ok(());
-        }
         let capacity = receives.capacity();
         receives.push(request).map_err(|_| PostError::QueueFull { capacity })
     }
@@ -288,7 +292,7 @@ impl QueuePair {
     fn take_kept(&mut self, cx: &mut Context<'_>, before: &Arrival<'_>) -> Result<(), DropReason> {
         while let Some(bytes) = self.halves.responder_mut().and_then(Responder::take_kept) {
             let Ok(packet) = Datagram::parse(&bytes) else { continue };
-            self.take(cx, &mut Arrival { packet, bytes: &bytes, ..*before })?;
+            self.take(cx, &mut Arrival { packet: &packet, bytes: &bytes, ..*before })?;
         }
         Ok(())
     }
@@ -308,7 +312,7 @@ impl QueuePair {
         if let (Receives::Named(named), RemoteInfo::Connection(connection)) =
             (&mut self.receives, &mut *remote)
         {
-            (connection.id.pd, arrival.addressed) = named.turn_to(cx.srqs, &arrival.packet);
+            (connection.id.pd, arrival.addressed) = named.turn_to(cx.srqs, arrival.packet);
         }
         if let Some(requester) = self.halves.requester_mut() {
             requester.observe(&arrival.packet.bth);
@@ -361,7 +365,7 @@ impl QueuePair {
         let (Some(connection), Some(requester)) = (connection, self.halves.requester_mut()) else {
             return Err(DropReason::QpState.into());
         };
-        let datagram = (&arrival.packet, arrival.bytes);
+        let datagram = (arrival.packet, arrival.bytes);
         requester.handle_response(cx, connection, datagram).map_err(PacketError::from)
     }
 
@@ -397,7 +401,7 @@ impl QueuePair {
     }
 
     pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
-        self.paced = self.paced.filter(|until| *until > cx.now);
+        self.pacer.on_timeout(cx.now);
         let Some(remote) = &self.remote else { return };
         let result = match (self.halves.requester_mut(), remote.connection()) {
             (Some(requester), Some(connection)) => requester.handle_timeout(cx, connection),
@@ -471,7 +475,9 @@ impl QueuePair {
         let may_request = || {
             self.waiting.is_none() || self.halves.requester().is_some_and(Requester::has_rerequests)
         };
-        self.halves.may_transmit(self.send_state()) && may_request() && self.paced.is_none()
+        self.halves.may_transmit(self.send_state())
+            && may_request()
+            && self.pacer.waits_until().is_none()
     }
 
     pub(crate) fn owes_only_acknowledgement(&self) -> bool {
@@ -492,7 +498,7 @@ impl QueuePair {
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let recovery = self.halves.requester().and_then(Requester::deadline);
-        recovery.into_iter().chain(self.paced).min()
+        recovery.into_iter().chain(self.pacer.waits_until()).min()
     }
 
     /// Empties `out` and gives it the path, the token and the limit of the next burst of this queue pair. No sender
@@ -537,14 +543,9 @@ impl QueuePair {
             }
         }
         let mut result = Ok(());
-        let grant = self.pacer.grant(cx.now);
         let state = self.send_state();
-        let has_requests = self.halves.may_transmit(state);
-        if has_requests {
-            self.paced = grant.err();
-        }
-        if let (Ok(bytes), Some(send)) = (grant, &mut self.halves.send)
-            && has_requests
+        if self.halves.may_transmit(state)
+            && let (Some(bytes), Some(send)) = (self.pacer.grant(cx.now), &mut self.halves.send)
         {
             let before = out.data().len();
             let progress = out.fill_within(bytes, |out| send.transmit(cx, remote, state, out));
@@ -624,7 +625,6 @@ impl QueuePair {
     /// Sends requests at another rate from now on.
     pub(crate) fn set_rate(&mut self, limit: RateLimit) {
         self.pacer.set(limit);
-        self.paced = None;
     }
 
     /// Takes attributes over that changed while connected.
@@ -671,7 +671,8 @@ impl QueuePair {
     /// others; of them an event tells that this one takes no more.
     fn enter_error(&mut self, cx: &mut Context<'_>) {
         let fails = std::mem::replace(&mut self.state, QpState::Err) != QpState::Err;
-        (self.drained_event_due, self.paced) = (false, None);
+        self.drained_event_due = false;
+        self.pacer.stop_waiting();
         let window = self.remote.as_ref().and_then(RemoteInfo::window);
         self.halves.flush_sends(cx, &self.id);
         if let Some(requester) = self.halves.requester_mut() {
@@ -686,18 +687,9 @@ impl QueuePair {
                 message.end(cx, qpn, receives, WcStatus::WrFlushErr);
             });
         }
-        match &mut self.receives {
-            Receives::Own(receives) => {
-                let cq = receives.cq;
-                for request in receives.drain() {
-                    let end = RecvEnd::failed(WcStatus::WrFlushErr);
-                    cx.complete_recv(cq, qpn, request.wr_id, end);
-                }
-            }
-            Receives::Shared(_) | Receives::Named(_) if fails => {
-                cx.outputs.events.push_back(AsyncEvent::QpLastWqeReached(qpn));
-            }
-            Receives::Shared(_) | Receives::Named(_) | Receives::None => {}
+        self.flush_receives(cx);
+        if fails && matches!(self.receives, Receives::Shared(_) | Receives::Named(_)) {
+            cx.outputs.events.push_back(AsyncEvent::QpLastWqeReached(qpn));
         }
     }
 

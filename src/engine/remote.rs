@@ -20,7 +20,7 @@ pub(crate) enum RemoteInfo {
 /// A packet that has arrived, and its metadata.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival<'a> {
-    pub(crate) packet: Datagram<'a>,
+    pub(crate) packet: &'a Datagram<'a>,
     /// Its datagram.
     pub(crate) bytes: &'a [u8],
     pub(crate) meta: &'a RxMeta,

@@ -69,7 +69,7 @@ impl<'a> Run<'a> {
         let like = arrival.packet;
         let goes_on = like.info.has(OpcodeFlags::REPEATS);
         let bth = bytes.first_chunk().filter(|_| goes_on && arrival.is_predicted)?;
-        let mut run = Self { like, bytes, bth: *bth, psn: like.bth.psn };
+        let mut run = Self { like: *like, bytes, bth: *bth, psn: like.bth.psn };
         run.pass();
         Some(run)
     }
@@ -155,9 +155,8 @@ mod tests {
         bytes
     }
 
-    fn arrival(bytes: &[u8], is_predicted: bool) -> Arrival<'_> {
-        let packet = Datagram::parse(bytes).unwrap();
-        Arrival { packet, bytes, meta: &META, id: 0, is_predicted, addressed: Ok(()) }
+    fn arrival<'a>(packet: &'a Datagram<'a>, bytes: &'a [u8]) -> Arrival<'a> {
+        Arrival { packet, bytes, meta: &META, id: 0, is_predicted: true, addressed: Ok(()) }
     }
 
     /// One more of the same length.
@@ -171,7 +170,8 @@ mod tests {
             Bth { opcode: Opcode::RcWriteMiddle, psn: Psn::new(0xff_ffff), ..Bth::default() };
         let next = Bth { psn: Psn::new(0), ..first };
         let begins = packet(first, 256, 3);
-        let mut run = Run::after(&arrival(&begins, true), &begins, &behind(&begins)).unwrap();
+        let like = Datagram::parse(&begins).unwrap();
+        let mut run = Run::after(&arrival(&like, &begins), &begins, &behind(&begins)).unwrap();
         let series = flow().incremental(&begins).unwrap();
         let takes = |run: &Run<'_>, bytes: &[u8], segment| {
             let next = run.next(&series, &META, segment, bytes);
@@ -208,7 +208,8 @@ mod tests {
             bytes
         };
         let begins = to(7, 0x1000);
-        let run = Run::after(&arrival(&begins, true), &begins, &behind(&begins)).unwrap();
+        let like = Datagram::parse(&begins).unwrap();
+        let run = Run::after(&arrival(&like, &begins), &begins, &behind(&begins)).unwrap();
         let series = flow().incremental(&begins).unwrap();
         let bytes = to(8, 0x2000);
         let next = run.next(&series, &META, 0, &bytes).unwrap();
@@ -220,7 +221,9 @@ mod tests {
     fn nothing_follows_what_is_neither_in_the_middle_nor_a_message() {
         let begins = |opcode, is_predicted| {
             let bytes = packet(Bth { opcode, ..Bth::default() }, 256, 0);
-            Run::after(&arrival(&bytes, is_predicted), &bytes, &behind(&bytes)).is_some()
+            let packet = Datagram::parse(&bytes).unwrap();
+            let arrival = Arrival { is_predicted, ..arrival(&packet, &bytes) };
+            Run::after(&arrival, &bytes, &behind(&bytes)).is_some()
         };
         for opcode in [Opcode::RcWriteMiddle, Opcode::UcSendMiddle, Opcode::RcSendOnly] {
             assert!(begins(opcode, true), "{opcode:?}");

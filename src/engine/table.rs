@@ -122,13 +122,19 @@ impl QpTable {
         self.slots.get_mut(slot)?.as_deref_mut()
     }
 
-    /// The slot of the queue pair that is needed now, and mostly next time too.
-    fn turn_to(&mut self, qpn: Qpn) -> Option<usize> {
-        let slot = self.slot(qpn)?;
-        if self.recent.replace((qpn, slot)).is_none_or(|(before, _)| before != qpn) {
-            self.prefetch(slot);
+    /// Returns the slot of a queue pair, and whether the packet or request before was for it too. If not, its memory is
+    /// prefetched.
+    #[inline]
+    fn turn_to(&mut self, qpn: Qpn) -> Option<(usize, bool)> {
+        match self.recent {
+            Some((recent, slot)) if recent == qpn => Some((slot, true)),
+            _ => {
+                let slot = self.slot(qpn)?;
+                self.recent = Some((qpn, slot));
+                self.prefetch(slot);
+                Some((slot, false))
+            }
         }
-        Some(slot)
     }
 
     /// A queue pair will be needed soon.
@@ -140,7 +146,7 @@ impl QpTable {
 
     /// A queue pair and its slot.
     pub(crate) fn find_mut(&mut self, qpn: Qpn) -> Option<(usize, &mut QueuePair)> {
-        let slot = self.turn_to(qpn)?;
+        let (slot, _) = self.turn_to(qpn)?;
         Some((slot, self.get_mut(slot)?))
     }
 
@@ -158,7 +164,7 @@ impl QpTable {
         (0..self.slots.len()).filter(|slot| self.get(*slot).is_some_and(uses)).collect()
     }
 
-    /// Parses a datagram and finds the slot of the queue pair that takes it.
+    /// Returns the slot of the queue pair that takes a packet.
     ///
     /// The cheap checks come first, and the ICRC before anything changes.
     #[inline]
@@ -167,16 +173,17 @@ impl QpTable {
         flow: &Flow,
         meta: &'a RxMeta,
         segment: u16,
-        bytes: &'a [u8],
+        (packet, bytes): (&'a Datagram<'a>, &'a [u8]),
         cx: &mut Context<'_>,
     ) -> Result<(usize, Arrival<'a>), DropReason> {
-        let packet = parse(bytes)?;
         let qpn = packet.bth.dest_qp;
-        let slot = self.turn_to(qpn).ok_or(DropReason::UnknownQp)?;
-        cx.tally.prefetch(slot);
+        let (slot, is_recent) = self.turn_to(qpn).ok_or(DropReason::UnknownQp)?;
+        if !is_recent {
+            cx.tally.prefetch(slot);
+        }
         cx.slot = Some(slot);
         let qp = self.get_mut(slot).ok_or(DropReason::UnknownQp)?;
-        qp.admits(&packet, meta)?;
+        qp.admits(packet, meta)?;
         let verdict = qp.check(flow, meta.ipv4, segment, bytes);
         if verdict == Verdict::Bad {
             return Err(DropReason::BadIcrc);
@@ -187,13 +194,13 @@ impl QpTable {
     }
 }
 
-/// Parses a datagram, or says why it goes no further.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Datagram<'_>, DropReason> {
-    Datagram::parse(bytes).map_err(|error| match error {
+/// Returns the reason of the drop of a datagram that cannot be parsed.
+pub(crate) fn drop_reason(error: &ParseError) -> DropReason {
+    match error {
         ParseError::TransportVersion { .. } => DropReason::TransportVersion,
         ParseError::UnassignedOpcode { .. } => DropReason::UnassignedOpcode,
         _ => DropReason::Malformed,
-    })
+    }
 }
 
 /// The IPv4 identification of a packet with a good ICRC: as that tells, as seen, or as one expects.

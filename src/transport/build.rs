@@ -94,7 +94,7 @@ impl<'a> From<&'a Connection> for To<'a> {
 pub(crate) fn push<'a>(
     out: &mut Burst,
     to: impl Into<To<'a>>,
-    header: Header,
+    header: &Header,
     payload: usize,
     fill: impl FnOnce(&mut [u8]) -> Result<(), Revoked>,
 ) -> Result<(), Revoked> {
@@ -125,7 +125,7 @@ pub(crate) fn push<'a>(
         }
         Err(_) => Err(Revoked),
     };
-    match (written, header.extension) {
+    match (written, &header.extension) {
         (Ok(()), Extension::Flush(.., Coverage::Twice)) => to.flow.set_rxe_flush_icrc(id, datagram),
         (Ok(()), _) => to.flow.seal(id, datagram),
         (Err(_), _) => out.unpush(len),

@@ -17,10 +17,18 @@ pub(crate) enum Inbound {
     /// None is.
     #[default]
     None,
-    /// A SEND, with the receive request it has taken.
-    Send { request: RecvRequest, buffer: Spans, received: u32 },
+    /// A SEND of several packets.
+    Send(Box<InboundSend>),
     /// A WRITE, with the memory its RETH names; no bytes need none.
     Write { target: Option<Span>, total: u32, received: u32 },
+}
+
+/// A SEND that is arriving, with the receive request it has taken.
+#[derive(Debug)]
+pub(crate) struct InboundSend {
+    request: RecvRequest,
+    buffer: Spans,
+    received: u32,
 }
 
 impl Inbound {
@@ -43,13 +51,13 @@ impl Inbound {
         }
         check_length(position, packet.payload.len(), connection.mtu)?;
         let total = self.place(cx, packet.payload, order(position))?;
-        if let (Self::Send { request, .. }, true) = (&*self, position.is_end()) {
+        if let (Self::Send(message), true) = (&*self, position.is_end()) {
             if let Some(Ieth(rkey)) = packet.ieth() {
                 let user = &connection.id;
                 cx.memory.invalidate(user, rkey).map_err(|_| TransportError::Invalidate)?;
             }
             let end = arrived(WcOpcode::Recv, total, packet);
-            cx.complete_recv(receives.cq, connection.id.qpn, request.wr_id, end);
+            cx.complete_recv(receives.cq, connection.id.qpn, message.request.wr_id, end);
             receives.finish();
             *self = Self::None;
         }
@@ -67,7 +75,8 @@ impl Inbound {
         let pieces = request.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
         let buffer = Spans::resolve(cx.memory, pd, pieces, LocalAccess::Write);
         let opened = buffer.as_ref().map(|_| ()).map_err(|_| TransportError::LocalProtection);
-        *self = Self::Send { request, buffer: buffer.unwrap_or_default(), received: 0 };
+        let buffer = buffer.unwrap_or_default();
+        *self = Self::Send(Box::new(InboundSend { request, buffer, received: 0 }));
         opened
     }
 
@@ -137,7 +146,8 @@ impl Inbound {
     ) -> Result<u32, TransportError> {
         let len = u32::try_from(payload.len()).map_err(|_| TransportError::Length)?;
         match self {
-            Self::Send { buffer, received, .. } => {
+            Self::Send(message) => {
+                let InboundSend { buffer, received, .. } = &mut **message;
                 let sum = received.checked_add(len).ok_or(TransportError::ReceiveTooShort)?;
                 if sum as usize > buffer.len() {
                     return Err(TransportError::ReceiveTooShort);
@@ -164,7 +174,7 @@ impl Inbound {
     /// What it has brought could not be written: its next packet is refused.
     pub(crate) fn lose_memory(&mut self) {
         match self {
-            Self::Send { buffer, .. } => buffer.mark_faulted(),
+            Self::Send(message) => message.buffer.mark_faulted(),
             Self::Write { target: Some(span), .. } => span.mark_faulted(),
             Self::Write { target: None, .. } | Self::None => {}
         }
@@ -178,8 +188,8 @@ impl Inbound {
         receives: &mut RecvQueue,
         status: WcStatus,
     ) -> bool {
-        let Self::Send { request, .. } = std::mem::take(self) else { return false };
-        cx.complete_recv(receives.cq, qpn, request.wr_id, RecvEnd::failed(status));
+        let Self::Send(message) = std::mem::take(self) else { return false };
+        cx.complete_recv(receives.cq, qpn, message.request.wr_id, RecvEnd::failed(status));
         receives.finish();
         true
     }
@@ -222,8 +232,8 @@ impl Inbound {
 
     /// Forgets the message, and puts its receive request back where it comes from.
     pub(crate) fn forget(&mut self, receives: &mut RecvQueue) {
-        if let Self::Send { request, .. } = std::mem::take(self) {
-            receives.put_back(request);
+        if let Self::Send(message) = std::mem::take(self) {
+            receives.put_back(message.request);
         }
     }
 }

@@ -119,7 +119,7 @@ impl UcSender {
             };
             let pd = connection.id.pd;
             let fill = |to: &mut [u8]| wqe.copy_out(cx, pd, segment.offset, to);
-            build::push(out, connection, header, segment.len as usize, fill)
+            build::push(out, connection, &header, segment.len as usize, fill)
                 .map_err(|_| TransportError::SendProtection)?;
             budget.spend(takes);
             self.packet += 1;

@@ -147,7 +147,7 @@ impl UdSender {
             let to = To { flow: &flow, dest_qp: next.qpn, pkey: endpoint.pkey };
             let (pd, length) = (endpoint.id.pd, wqe.length as usize);
             let fill = |bytes: &mut [u8]| wqe.copy_out(cx, pd, 0, bytes);
-            if build::push(out, to, header, length, fill).is_err() {
+            if build::push(out, to, &header, length, fill).is_err() {
                 break Err(TransportError::SendProtection);
             }
             budget.spend(takes);

@@ -12,7 +12,8 @@ use crate::transport::window::WindowId;
 #[derive(Debug, Default)]
 pub(super) struct Charges {
     requests: InFlight,
-    responses: InFlight,
+    /// `None` before the first READ.
+    responses: Option<Box<InFlight>>,
     /// What was sent since a packet asked for an acknowledgement.
     pub(super) since_ack_req: u64,
 }
@@ -33,7 +34,7 @@ impl Charges {
     /// Charges for the response to a READ request that ends at the PSN `end`.
     pub(super) fn charge_response(&mut self, cx: &mut Context<'_>, end: Psn, cost: u64) {
         cx.windows.charge(cx.read_window, cost);
-        self.responses.push(end, cost, cx.now);
+        self.responses.get_or_insert_default().push(end, cost, cx.now);
     }
 
     /// Everything before `una` is acknowledged. Returns what requests it covers.
@@ -45,14 +46,18 @@ impl Charges {
     ) -> Acked {
         let acked = self.requests.on_ack(una);
         cx.windows.release(connection.window, acked.cost);
-        cx.windows.release(cx.read_window, self.responses.on_ack(una).cost);
+        if let Some(responses) = &mut self.responses {
+            cx.windows.release(cx.read_window, responses.on_ack(una).cost);
+        }
         acked
     }
 
     /// Nothing is in flight any more, as far as windows are concerned: it is lost, or not awaited.
     pub(super) fn abandon(&mut self, cx: &mut Context<'_>, window: WindowId) {
         cx.windows.release(window, self.requests.abandon());
-        cx.windows.release(cx.read_window, self.responses.abandon());
+        if let Some(responses) = &mut self.responses {
+            cx.windows.release(cx.read_window, responses.abandon());
+        }
     }
 
     /// Requests in flight.

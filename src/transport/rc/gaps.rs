@@ -32,9 +32,9 @@ pub(super) struct ReadGaps {
 }
 
 impl ReadGaps {
-    /// Nothing is missing, and the next answer is that with the PSN `first`.
-    pub(super) fn reset(&mut self, first: Psn) {
-        *self = Self { known: first, ..Self::default() };
+    /// Returns a state in which every answer before `una` has come.
+    pub(super) fn new(una: Psn) -> Self {
+        Self { known: una, ..Self::default() }
     }
 
     /// Brings what is known up to date. While nothing is missing nobody does, and what was known before half of all
@@ -43,11 +43,6 @@ impl ReadGaps {
         if self.known.since(una) > sent.since(una) {
             self.known = una;
         }
-    }
-
-    /// Whether nothing has come that waits for its turn.
-    pub(super) fn is_none(&self) -> bool {
-        self.kept.is_empty()
     }
 }
 

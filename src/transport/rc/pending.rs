@@ -1,5 +1,6 @@
 //! Responses that a requester waits for.
 
+use crate::psn::Psn;
 use crate::transport::rc::gaps::ReadGaps;
 use crate::transport::rc::reads::ReadPlan;
 
@@ -8,8 +9,8 @@ use crate::transport::rc::reads::ReadPlan;
 pub(super) struct PendingResponses {
     /// How READs are cut into requests.
     pub(super) plan: ReadPlan,
-    /// Responses that were lost while later ones have come.
-    pub(super) gaps: ReadGaps,
+    /// Responses that were lost while later ones have come; `None` before the first loss.
+    pub(super) gaps: Option<Box<ReadGaps>>,
     /// Requests with a response that are outstanding, each part of a READ for itself: never more than
     /// `max_rd_atomic`.
     pub(super) outstanding: u32,
@@ -20,6 +21,25 @@ pub(super) struct PendingResponses {
 impl Default for PendingResponses {
     fn default() -> Self {
         let plan = ReadPlan::new(u32::MAX);
-        Self { plan, gaps: ReadGaps::default(), outstanding: 0, fence_count: 0 }
+        Self { plan, gaps: None, outstanding: 0, fence_count: 0 }
+    }
+}
+
+impl PendingResponses {
+    /// Whether responses are kept that came ahead of a missing one.
+    pub(super) fn keeps_responses(&self) -> bool {
+        self.gaps.as_ref().is_some_and(|gaps| !gaps.kept.is_empty())
+    }
+
+    /// Returns the PSN of the next request to send again.
+    pub(super) fn next_rerequest(&self) -> Option<Psn> {
+        self.gaps.as_ref()?.pending_rerequests.front().copied()
+    }
+
+    /// Removes the next request to send again.
+    pub(super) fn pop_rerequest(&mut self) {
+        if let Some(gaps) = &mut self.gaps {
+            gaps.pending_rerequests.pop_front();
+        }
     }
 }

@@ -114,7 +114,7 @@ impl Requester {
         whole: bool,
     ) {
         (self.next_psn, self.snd_una, self.snd_max) = (first, first, first);
-        self.pending.gaps.reset(first);
+        self.pending.gaps = None;
         let Connection { timeout, retry_cnt, rnr_retry, .. } = *connection;
         self.recovery = Recovery::new(timeout, retry_cnt, rnr_retry);
         let longest = answer_len(connection);
@@ -232,7 +232,7 @@ impl Requester {
             if header.ack_req {
                 self.charges.since_ack_req = 0;
             }
-            if !self.push(cx, connection, out, header, payload) {
+            if !self.push(cx, connection, out, &header, payload) {
                 budget.refund(takes);
                 return Progress::Idle;
             }
@@ -379,7 +379,7 @@ impl Requester {
         cx: &mut Context<'_>,
         connection: &Connection,
         out: &mut Burst,
-        header: Header,
+        header: &Header,
         payload: Payload,
     ) -> bool {
         let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return false };
@@ -562,7 +562,7 @@ impl Requester {
         self.place_cursor();
         (self.pending.outstanding, self.pending.fence_count) = (0, 0);
         self.charges.since_ack_req = 0;
-        self.pending.gaps.reset(self.snd_una);
+        self.pending.gaps = None;
         self.peer.bursts.repeated();
         self.charges.abandon(cx, connection.window);
     }
@@ -619,7 +619,7 @@ impl Requester {
         self.queue.clear();
         self.cursor = Cursor::default();
         (self.pending.outstanding, self.pending.fence_count) = (0, 0);
-        self.pending.gaps.reset(self.snd_una);
+        self.pending.gaps = None;
         self.recovery.stop();
         if let Some(window) = window {
             self.charges.abandon(cx, window);

@@ -7,6 +7,7 @@ use crate::psn::Psn;
 use crate::transport::build;
 use crate::transport::connection::{Connection, Context};
 use crate::transport::fault::TransportError;
+use crate::transport::rc::gaps::ReadGaps;
 use crate::transport::rc::requester::Requester;
 use crate::transport::send_budget::SendBudget;
 use crate::transport::wqe::Wqe;
@@ -16,7 +17,7 @@ use crate::wire::{Datagram, Operation};
 impl Requester {
     /// Whether answers are to be asked for again.
     pub(crate) fn has_rerequests(&self) -> bool {
-        !self.pending.gaps.pending_rerequests.is_empty()
+        self.pending.next_rerequest().is_some()
     }
 
     /// An answer or an acknowledgement has come ahead of a `missing` answer.
@@ -35,42 +36,49 @@ impl Requester {
         let says_no_more = packet.info.operation == Operation::Acknowledge
             && self.with_psn(psn).is_some_and(|(_, wqe)| wqe.op.has_response());
         let mut end = psn.next();
+        let una = self.snd_una;
+        let gaps = self.pending.gaps.get_or_insert_with(|| Box::new(ReadGaps::new(una)));
         if !says_no_more {
-            let is_kept = self.pending.gaps.kept.keep(cx.reorder, self.snd_una, psn, bytes);
-            if !is_kept && self.pending.gaps.kept.is_full() {
+            let is_kept = gaps.kept.keep(cx.reorder, una, psn, bytes);
+            if !is_kept && gaps.kept.is_full() {
                 return self.on_implied_nak(cx, connection, missing);
             }
             cx.counters().kept_ahead += u64::from(is_kept);
             end = psn;
         }
+        gaps.look(una, self.snd_max);
+        let known = gaps.known;
         self.recovery.restart_ack_timer(cx.now);
         self.peer.bursts.acknowledged(psn.next());
-        self.pending.gaps.look(self.snd_una, self.snd_max);
-        if self.miss_until(end) {
+        let (mut known, lost) = self.lost_before(end, known);
+        if !lost.is_empty() {
             cx.counters().implied_naks += 1;
         }
-        if self.pending.gaps.known.is_before(psn.next()) {
-            self.pending.gaps.known = psn.next();
+        if known.is_before(psn.next()) {
+            known = psn.next();
+        }
+        if let Some(gaps) = &mut self.pending.gaps {
+            gaps.known = known;
+            gaps.pending_rerequests.extend(lost);
         }
         Ok(())
     }
 
-    /// Every answer before `end` should have come. Whether one is missing that was not known to be.
-    fn miss_until(&mut self, end: Psn) -> bool {
-        let mut any = false;
-        while self.pending.gaps.known.is_before(end) {
-            let known = self.pending.gaps.known;
+    /// Returns the PSNs from `known` on and before `end` from which on answers are lost, and the PSN up to which they are
+    /// known then.
+    fn lost_before(&self, end: Psn, mut known: Psn) -> (Psn, Vec<Psn>) {
+        let mut lost = Vec::new();
+        while known.is_before(end) {
             let Some((_, wqe)) = self.with_psn(known) else { break };
             if !wqe.op.has_response() {
-                self.pending.gaps.known = wqe.end();
+                known = wqe.end();
                 continue;
             }
+            lost.push(known);
             let part = self.pending.plan.end(known.since(wqe.first), wqe.packets);
-            self.pending.gaps.known = wqe.first.plus(part);
-            self.pending.gaps.pending_rerequests.push_back(known);
-            any = true;
+            known = wqe.first.plus(part);
         }
-        any
+        (known, lost)
     }
 
     /// The requests that have PSNs, oldest first.
@@ -85,12 +93,12 @@ impl Requester {
 
     /// Takes the next packet in order out of those that arrived ahead.
     pub(super) fn take_kept(&mut self) -> Option<Bytes> {
-        if self.pending.gaps.is_none() {
+        if !self.pending.keeps_responses() {
             return None;
         }
         let first = self.started().find(|wqe| wqe.op.has_response());
         let awaited = first.map_or(self.snd_max, Wqe::awaited);
-        self.pending.gaps.kept.take_until(self.snd_una, awaited)
+        self.pending.gaps.as_mut()?.kept.take_until(self.snd_una, awaited)
     }
 
     /// Asks again for answers that are missing. False when `out` takes no more of that. It waits for no window: the
@@ -102,11 +110,11 @@ impl Requester {
         out: &mut Burst,
         budget: &mut SendBudget,
     ) -> bool {
-        while let Some(psn) = self.pending.gaps.pending_rerequests.front().copied() {
+        while let Some(psn) = self.pending.next_rerequest() {
             let found = self.with_psn(psn).filter(|_| !psn.is_before(self.snd_una));
             let Some((place, wqe)) = found else {
                 // It has come after all.
-                self.pending.gaps.pending_rerequests.pop_front();
+                self.pending.pop_rerequest();
                 continue;
             };
             let index = psn.since(wqe.first);
@@ -117,11 +125,11 @@ impl Requester {
                 return false;
             }
             let takes = budget.takes(out, len);
-            self.pending.gaps.pending_rerequests.pop_front();
+            self.pending.pop_rerequest();
             let Some(wqe) = self.queue.get_mut(place) else { continue };
             wqe.resumed_at = wqe.resumed_at.min(index);
             let fill = |to: &mut [u8]| wqe.copy_out(cx, connection.id.pd, payload.offset, to);
-            if build::push(out, connection, header, payload.len as usize, fill).is_err() {
+            if build::push(out, connection, &header, payload.len as usize, fill).is_err() {
                 wqe.failure = Some(TransportError::SendProtection);
                 return false;
             }

@@ -605,7 +605,7 @@ impl Responder {
                 }
                 _ => Ok(()),
             };
-            if build::push(out, connection, header, payload, fill).is_err() {
+            if build::push(out, connection, &header, payload, fill).is_err() {
                 if due.answered {
                     // The duplicate may be a copy from the network, whose sender has its response.
                     self.replay.abandon();
@@ -665,7 +665,7 @@ impl Responder {
             srqn: None,
             extension: Extension::Aeth(Aeth { syndrome, msn: self.msn }),
         };
-        if build::push(out, connection, header, 0, |_| Ok(())).is_ok() {
+        if build::push(out, connection, &header, 0, |_| Ok(())).is_ok() {
             self.closing = None;
         }
     }

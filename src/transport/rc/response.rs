@@ -351,7 +351,7 @@ impl Requester {
     ) -> bool {
         let psn = packet.bth.psn;
         let is_due = psn == self.snd_una && psn.is_before(self.snd_nxt());
-        let is_alone = !self.recovery.is_probing() && self.pending.gaps.is_none();
+        let is_alone = !self.recovery.is_probing() && !self.pending.keeps_responses();
         if !is_due || !is_alone || packet.info.operation != Operation::ReadResponse {
             return false;
         }

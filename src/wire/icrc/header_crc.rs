@@ -82,6 +82,11 @@ pub(super) fn end_of_bth([a, psn0, psn1, psn2]: [u8; 4]) -> u32 {
     TRAILING_BYTES.of([a, psn0], 2) ^ TRAILING_BYTES.of([psn1, psn2], 0)
 }
 
+/// Continues a CRC over four bytes.
+pub(super) fn over_word(crc: u32, word: [u8; 4]) -> u32 {
+    !end_of_bth((u32::from_le_bytes(word) ^ !crc).to_le_bytes())
+}
+
 /// Continues a CRC over a BTH.
 pub(super) fn over_bth(crc: u32, bth: &[u8; Bth::LEN]) -> u32 {
     let [a, b, c, d, rest @ ..] = *bth;
