@@ -26,7 +26,7 @@ use support::script::{OURS, PEER, Script, rts_qp};
 /// Datagrams per second.
 const RATE: u64 = 200_000;
 /// Datagrams per measurement of the engine alone.
-const SLICE: u32 = 1000;
+const DATAGRAMS_PER_SLICE: u32 = 1000;
 const SLICES: usize = 2000;
 /// Duration of a goodput measurement.
 const ROUND: Duration = Duration::from_millis(1500);
@@ -35,7 +35,7 @@ const MESSAGE: usize = 64 << 10;
 const DEPTH: u64 = 16;
 
 /// Source of the foreign packets.
-const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 66, 66, 66));
+const FOREIGN_HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 66, 66, 66));
 
 fn main() {
     if std::env::args().any(|arg| arg == "--test") {
@@ -68,7 +68,7 @@ fn engine() {
         let mut slices: Vec<_> = (0..SLICES)
             .map(|_| {
                 let start = Instant::now();
-                for _ in 0..SLICE {
+                for _ in 0..DATAGRAMS_PER_SLICE {
                     let rx = RxBuffer { data: &bytes, segment_len: bytes.len(), meta };
                     t.engine.handle_buffer(softroce::time::Instant::ZERO, rx);
                 }
@@ -77,8 +77,11 @@ fn engine() {
             .collect();
         slices.sort();
         let drops: u64 = DropReason::ALL.iter().map(|why| t.dropped(*why)).sum();
-        assert!(drops >= u64::from(SLICE) * SLICES as u64, "{name}: they were not dropped");
-        let ns = slices[SLICES / 2].as_nanos() as f64 / f64::from(SLICE);
+        assert!(
+            drops >= u64::from(DATAGRAMS_PER_SLICE) * SLICES as u64,
+            "{name}: they were not dropped"
+        );
+        let ns = slices[SLICES / 2].as_nanos() as f64 / f64::from(DATAGRAMS_PER_SLICE);
         println!("  {ns:6.1}  {name}");
     }
 }
@@ -138,19 +141,19 @@ impl Pair {
     }
 
     /// Returns the foreign packets that the far device's engine and the kernel have dropped.
-    fn strangers(&self) -> [u64; 2] {
+    fn foreign_drops(&self) -> [u64; 2] {
         let info = self.far.device_info().unwrap();
         let drops = DropReason::ALL.iter().map(|why| info.counters.dropped(*why)).sum();
         [drops, info.port_counters.kernel_drops]
     }
 
     /// Returns a SEND to the far queue pair, or to one that does not exist.
-    fn packet(&self, known: bool, stranger: SocketAddr) -> Vec<u8> {
+    fn packet(&self, known: bool, source: SocketAddr) -> Vec<u8> {
         let t = Script::responder(rts_qp());
         let qpn = self.qps[1].qpn().value() ^ if known { 0 } else { 0x80_0000 };
         let mut bytes = t.packet("SEND_ONLY psn=5 len=64");
         bytes[5..8].copy_from_slice(&qpn.to_be_bytes()[1..]);
-        Flow::new(stranger, SocketAddr::new(self.far.ip(), ROCE_PORT)).seal(0, &mut bytes);
+        Flow::new(source, SocketAddr::new(self.far.ip(), ROCE_PORT)).seal(0, &mut bytes);
         bytes
     }
 }
@@ -182,7 +185,7 @@ fn flood(
 
 fn connection() {
     let pair = Pair::new();
-    let socket = UdpSocket::bind((STRANGER, 0)).unwrap();
+    let socket = UdpSocket::bind((FOREIGN_HOST, 0)).unwrap();
     let (from, to) = (socket.local_addr().unwrap(), SocketAddr::new(pair.far.ip(), ROCE_PORT));
     println!("\nWRITEs of 64 KiB from {} to {}, medians of {ROUNDS}:", pair.near.ip(), to.ip());
     pair.goodput();
@@ -193,7 +196,7 @@ fn connection() {
         ("from another address, without a pause", pair.packet(true, from), false),
     ] {
         let mut shares: Vec<(f64, f64)> = Vec::new();
-        let (mut rate, before) = (0.0, pair.strangers());
+        let (mut rate, before) = (0.0, pair.foreign_drops());
         for _ in 0..ROUNDS {
             let quiet = pair.goodput();
             let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -209,7 +212,7 @@ fn connection() {
             shares.push((flooded / quiet, flooded));
         }
         shares.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let ((share, flooded), now) = (shares[ROUNDS / 2], pair.strangers());
+        let ((share, flooded), now) = (shares[ROUNDS / 2], pair.foreign_drops());
         println!(
             "  {share:5.2} of the goodput left, {:.2} GB/s; {:.0} a second {name}; \
              dropped by the engine {}, by the kernel {}",

@@ -40,7 +40,7 @@ fn has_counted(mut t: Script, expected: &[(&str, u64)]) {
     t.leave();
 }
 
-// ---- the side that asks ----
+// ---- the requester ----
 
 #[test]
 fn counters_count_packets_bytes_and_successes_by_operation() {
@@ -207,7 +207,7 @@ fn refused_burst_is_counted_at_its_queue_pair() {
     t.quiet(0);
 }
 
-// ---- the side that answers ----
+// ---- the responder ----
 
 #[test]
 fn requests_are_counted_by_operation_and_duplicates_separately() {
@@ -336,7 +336,7 @@ fn uc_counts_gaps_duplicates_and_messages_without_a_receive() {
     );
 }
 
-// ---- whose it is ----
+// ---- device and queue pair ----
 
 /// Packets without a queue pair count at the device; packets that a queue pair drops count there.
 #[test]

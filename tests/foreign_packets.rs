@@ -1,5 +1,5 @@
-//! Strangers cost little: what they send allocates nothing and is counted by its reason, and a flood
-//! of it delays a connection and does not end it. `benches/foreign_packets.rs` has the times.
+//! Cost of foreign packets: they allocate nothing and are counted by reason, and a flood of them delays a connection
+//! but does not end it. `benches/foreign_packets.rs` measures the times.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -27,9 +27,9 @@ use support::{Link, World, full_access, init_attr, pattern, qp_init, remote, req
 use support::{rtr_attr, rts_attr};
 
 /// Number of different packets of each kind, each from its own address where possible.
-const MANY: u32 = 4096;
+const PACKETS_PER_KIND: u32 = 4096;
 
-fn stranger(number: u32) -> IpAddr {
+fn foreign_host(number: u32) -> IpAddr {
     Ipv4Addr::from(0xc612_0000 + number).into()
 }
 
@@ -65,7 +65,7 @@ impl Host {
     /// Delivers all packets, alone and then merged in buffers of four. They cause no allocation and no response, and
     /// each is counted under one of the reasons.
     #[track_caller]
-    fn costs_nothing(&mut self, packets: &[(Vec<u8>, RxMeta)], reasons: &[DropReason]) {
+    fn allocates_nothing(&mut self, packets: &[(Vec<u8>, RxMeta)], reasons: &[DropReason]) {
         let merged: Vec<_> = packets.iter().map(|(bytes, meta)| (bytes.repeat(4), *meta)).collect();
         let before = self.t.engine.counters();
         let allocated = allocations(|| {
@@ -80,7 +80,7 @@ impl Host {
         let now = self.t.engine.counters();
         let counted = reasons.iter().map(|why| now.dropped(*why) - before.dropped(*why));
         assert_eq!(counted.sum::<u64>(), 5 * packets.len() as u64, "{reasons:?}");
-        assert!(!self.t.engine.wants_to_transmit(), "an answer to strangers");
+        assert!(!self.t.engine.wants_to_transmit(), "a response to a foreign packet");
         assert_eq!(
             (self.t.state(), self.t.recvs(), self.t.events()),
             (QpState::Rts, vec![], vec![])
@@ -92,44 +92,44 @@ impl Host {
 fn random_packets_allocate_nothing_and_are_counted() {
     let mut host = Host::new();
     let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &[3; 32]);
-    let packets: Vec<_> = (0..MANY)
+    let packets: Vec<_> = (0..PACKETS_PER_KIND)
         .map(|number| {
             let mut bytes = vec![0; 1 + random.next_u32() as usize % 1500];
             random.fill_bytes(&mut bytes);
-            let source = SocketAddr::new(stranger(number), 0xc000);
+            let source = SocketAddr::new(foreign_host(number), 0xc000);
             (bytes, RxMeta { source, ..host.t.meta() })
         })
         .collect();
     use DropReason::{Malformed, TransportVersion, UnassignedOpcode, UnknownQp};
-    host.costs_nothing(&packets, &[Malformed, TransportVersion, UnassignedOpcode, UnknownQp]);
+    host.allocates_nothing(&packets, &[Malformed, TransportVersion, UnassignedOpcode, UnknownQp]);
 }
 
 #[test]
 fn packets_for_unknown_queue_pairs_allocate_nothing_and_are_counted() {
     let mut host = Host::new();
-    let packets: Vec<_> = (0..MANY)
+    let packets: Vec<_> = (0..PACKETS_PER_KIND)
         .map(|number| {
             // For another shard, so no queue pair here has the number.
             let line = format!("RC SEND_ONLY qp={:#08x} psn=5 len=64", number << 6 | 1);
-            host.packet(&line, stranger(number))
+            host.packet(&line, foreign_host(number))
         })
         .collect();
-    host.costs_nothing(&packets, &[DropReason::UnknownQp]);
+    host.allocates_nothing(&packets, &[DropReason::UnknownQp]);
 }
 
 #[test]
 fn packets_from_other_addresses_allocate_nothing_and_are_counted() {
     let mut host = Host::new();
-    let packets: Vec<_> = (0..MANY)
-        .map(|number| host.packet("SEND_ONLY psn=5 ackreq len=64", stranger(number)))
+    let packets: Vec<_> = (0..PACKETS_PER_KIND)
+        .map(|number| host.packet("SEND_ONLY psn=5 ackreq len=64", foreign_host(number)))
         .collect();
-    host.costs_nothing(&packets, &[DropReason::WrongAddress]);
+    host.allocates_nothing(&packets, &[DropReason::WrongAddress]);
 }
 
 #[test]
 fn spoofed_packets_allocate_nothing_and_are_counted() {
     let mut host = Host::new();
-    let damaged: Vec<_> = (0..MANY)
+    let damaged: Vec<_> = (0..PACKETS_PER_KIND)
         .map(|psn| {
             let (mut bytes, meta) =
                 host.packet(&format!("SEND_ONLY psn={psn} ackreq len=64"), PEER);
@@ -139,32 +139,32 @@ fn spoofed_packets_allocate_nothing_and_are_counted() {
             (bytes, meta)
         })
         .collect();
-    host.costs_nothing(&damaged, &[DropReason::BadIcrc]);
-    let other: Vec<_> = (0..MANY)
+    host.allocates_nothing(&damaged, &[DropReason::BadIcrc]);
+    let other: Vec<_> = (0..PACKETS_PER_KIND)
         .map(|psn| {
             host.packet(&format!("SEND_ONLY psn={psn} pkey=0x{:04x} len=64", psn & 0xfff), PEER)
         })
         .collect();
-    host.costs_nothing(&other, &[DropReason::PKeyMismatch]);
+    host.allocates_nothing(&other, &[DropReason::PKeyMismatch]);
     let qpn = host.t.qpn;
-    let other: Vec<_> = (0..MANY)
+    let other: Vec<_> = (0..PACKETS_PER_KIND)
         .map(|psn| host.packet(&format!("UC SEND_ONLY qp={qpn} psn={psn} len=64"), PEER))
         .collect();
-    host.costs_nothing(&other, &[DropReason::WrongTransport]);
+    host.allocates_nothing(&other, &[DropReason::WrongTransport]);
 }
 
 #[test]
 fn datagrams_with_guessed_qkeys_allocate_nothing_and_are_counted() {
     let mut host = Host::new();
-    let packets: Vec<_> = (0..MANY)
+    let packets: Vec<_> = (0..PACKETS_PER_KIND)
         .map(|number| {
             let (ud, qkey) = (host.ud, number + 0x2000);
             let line =
                 format!("UD SEND_ONLY qp={ud} psn=5 qkey={qkey:#010x} srcqp=0x000012 len=64");
-            host.packet(&line, stranger(number))
+            host.packet(&line, foreign_host(number))
         })
         .collect();
-    host.costs_nothing(&packets, &[DropReason::QKeyMismatch]);
+    host.allocates_nothing(&packets, &[DropReason::QKeyMismatch]);
 }
 
 /// Returns a burst that fills a receive buffer, from the third host to the second.

@@ -1,14 +1,13 @@
-//! Random verbs on random queue pairs over a bad network, while ends of connections come to harm.
+//! Random verbs on random queue pairs over a lossy network, while connections are disturbed.
 //!
-//! Queue pairs of RC, UC and UD share completion queues and memory. What is posted is noted in plain
-//! arrays, and so is what must come of it: over RC there must be one number of requests, none less than
-//! have succeeded, that explains all memory, every counter, every completion and every answer of a
-//! connection; where nothing was harmed, that of all. Over UC and UD nothing is torn, and nothing told of
-//! twice. Meanwhile links are cut, hosts stall, memory is deregistered, queue pairs are told to fail,
-//! reset, destroyed and connected anew.
+//! Queue pairs of RC, UC and UD share completion queues and memory. A model records the posted requests and their
+//! expected effects. Over RC there must be one number of requests, not smaller than the number of successes, that
+//! explains all memory, counters, completions and responses of a connection; without disturbances it must be that of
+//! all requests. Over UC and UD no message arrives incomplete or is reported twice. Meanwhile links are cut, hosts
+//! stall, memory is deregistered, and queue pairs are moved to ERR, reset, destroyed and connected again.
 //!
-//! A failure prints its seed and the steps that it takes. `tests/model/kept.txt` has the seeds that have
-//! failed once, which are played first.
+//! A failure prints its seed and the minimal steps. `tests/model/kept.txt` contains the seeds that have failed once;
+//! they run first.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -20,32 +19,32 @@ mod check;
 mod end;
 #[path = "model/plan.rs"]
 mod plan;
-#[path = "model/play.rs"]
-mod play;
+#[path = "model/runner.rs"]
+mod runner;
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 use plan::Step;
-use play::{Play, Saw};
+use runner::{Runner, Statistics};
 use support::replay;
 
-/// Seeds of each of the tests, which run side by side.
+/// Number of seeds of each test, which run in parallel.
 const SEEDS: u64 = 2500;
 
-fn run(seed: u64, steps: &[Step]) -> Saw {
-    let mut play = Play::new(seed);
-    steps.iter().for_each(|step| play.step(*step));
-    play.finish()
+fn run(seed: u64, steps: &[Step]) -> Statistics {
+    let mut runner = Runner::new(seed);
+    steps.iter().for_each(|step| runner.step(*step));
+    runner.finish()
 }
 
 thread_local! {
-    /// This thread finds out what it takes to fail, and says nothing meanwhile.
+    /// This thread minimizes a failure, without output.
     static SHRINKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Keeps threads that shrink from telling of each failure.
+/// Suppresses the panic messages of threads that minimize.
 static QUIET: Once = Once::new();
 
 fn be_quiet() {
@@ -57,8 +56,8 @@ fn be_quiet() {
     }));
 }
 
-/// Runs a seed. When it fails, finds out which of its steps it takes to fail, and fails with them.
-fn seed(seed: u64) -> Saw {
+/// Runs a seed. After a failure, minimizes the steps, and fails with them.
+fn seed(seed: u64) -> Statistics {
     QUIET.call_once(be_quiet);
     let steps = plan::steps(seed);
     let fails = |steps: &[Step]| panic::catch_unwind(AssertUnwindSafe(|| run(seed, steps)));
@@ -74,9 +73,9 @@ fn seed(seed: u64) -> Saw {
     run(seed, &needed)
 }
 
-/// A quarter of ten thousand.
+/// Runs a quarter of ten thousand seeds.
 fn quarter(number: u64) {
-    let mut total = Saw::default();
+    let mut total = Statistics::default();
     for n in number * SEEDS..(number + 1) * SEEDS {
         let saw = seed(n);
         total.retransmitted += saw.retransmitted;
@@ -117,7 +116,7 @@ fn last_quarter_of_seeds_conforms_to_the_model() {
     quarter(3);
 }
 
-/// `SEED=0x3012 cargo test --test model replay` plays one seed again.
+/// `SEED=0x3012 cargo test --test model replay` runs one seed.
 #[test]
 fn replay() {
     seed(replay::seed(0x10_0000));

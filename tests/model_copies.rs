@@ -1,8 +1,8 @@
-//! Random requests to a responder amid network copies of earlier ones, while their memory is deregistered,
-//! registered anew, or given other rights.
+//! Random requests to a responder with duplicates of earlier ones, while their memory is deregistered, reregistered,
+//! or has its access rights changed.
 //!
-//! A copy changes neither memory nor receive requests and never fails the queue pair. Each request has one answer,
-//! however often it is repeated, though that of a READ may have other data.
+//! A duplicate changes neither memory nor receive requests, and never fails the queue pair. Each request has one
+//! response, although a repeated READ may return other data.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -26,24 +26,24 @@ const AREA: usize = 1024;
 struct Model {
     t: Script,
     choice: Choice,
-    /// What XRC requests say besides.
+    /// Additional fields of XRC requests.
     srqn: &'static str,
     /// The PSN of the next request.
     psn: u32,
-    /// Every request packet so far.
+    /// All request packets so far.
     past: Vec<Vec<u8>>,
-    /// Regions whose rights are complete, and those that have lost some.
+    /// Regions with full access rights, and others with reduced ones.
     open: Vec<Arc<Region>>,
     narrowed: Vec<Arc<Region>>,
     registered: u64,
-    /// The answers to READs, atomics and the like, by PSN.
+    /// Responses to READs, atomics and similar requests, by PSN.
     answers: BTreeMap<u32, String>,
-    /// More packets of the message are to come.
+    /// The message has further packets.
     is_within: bool,
-    /// Receive requests that were posted, and how many have completed.
+    /// Numbers of posted and of completed receive requests.
     receives: u64,
     completed: u64,
-    /// How many copies were of requests for memory that has changed.
+    /// Number of duplicates of requests for changed memory.
     late: usize,
 }
 
@@ -73,7 +73,7 @@ impl Model {
         self.open.push(self.t.region(AREA, self.registered << 24, full_access()));
     }
 
-    /// Changes what is registered.
+    /// Changes a registration.
     fn change(&mut self) {
         if self.open.len() < 2 {
             return self.register();
@@ -95,7 +95,7 @@ impl Model {
         }
     }
 
-    /// The next request packet arrives, and then copies.
+    /// Delivers the next request packet, and then duplicates.
     fn request(&mut self, opcode: &str, ack: bool, rest: &str) {
         let ack = if ack { " ackreq" } else { "" };
         let line = format!("{opcode} psn={}{ack}{} {rest}", self.psn, self.srqn);
@@ -113,7 +113,7 @@ impl Model {
         }
     }
 
-    /// The network delivers a request once more.
+    /// Delivers a duplicate of a request.
     fn copy(&mut self) {
         let back = self.choice.below(self.past.len() as u64).min(self.choice.below(40)) as usize;
         let packet = self.past[self.past.len() - 1 - back].clone();
@@ -121,7 +121,7 @@ impl Model {
         self.t.rx_bytes(0, &packet);
         assert_eq!(self.t.recvs(), [], "a copy takes a receive request");
         assert!(self.contents() == before, "a copy changes memory");
-        // Before the answer leaves.
+        // Before the response leaves.
         if !self.is_within && self.choice.one_in(4) {
             self.change();
         }
@@ -134,7 +134,7 @@ impl Model {
         all.map(|region| bytes(region, 0, AREA)).collect()
     }
 
-    /// Nothing is refused, and an answer is the one that was given first.
+    /// Checks that no request is refused, and that each response equals the first one.
     fn check(&mut self, what: &str) {
         for sent in self.t.all(0) {
             let line = sent.line();
@@ -182,7 +182,7 @@ impl Model {
         }
     }
 
-    /// A SEND or WRITE, with `first` in its first packet and `last` in its last.
+    /// Sends a SEND or WRITE, with `first` in its first packet and `last` in its last.
     fn packets(&mut self, name: &str, len: usize, first: &str, last: &str) {
         let count = len.div_ceil(256);
         let imm = if last.is_empty() { "" } else { "_IMM" };

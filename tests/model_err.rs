@@ -1,7 +1,7 @@
-//! Queue pairs that fail at random while they owe responses and have requests to send.
+//! Queue pairs that fail at random with pending responses and unsent requests.
 //!
-//! In ERR no request leaves. A refused request of the peer is followed by the responses before it and its NAK; after
-//! any other failure nothing leaves. Requests that still arrive and memory that goes away change nothing.
+//! In ERR no request leaves. After a refused request of the peer, the earlier responses and the NAK leave; after any
+//! other failure nothing leaves. Later requests and deregistrations have no effect.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -26,7 +26,7 @@ enum Reason {
     Responder,
 }
 
-/// Lets a queue pair fail, and returns whether responses were owed then.
+/// Makes a queue pair fail, and returns whether responses were pending then.
 fn fail(mut t: Script, srqn: &str, seed: u64) -> bool {
     let mut choice = Choice::new(seed);
     let is_xrc = !srqn.is_empty();
@@ -47,7 +47,7 @@ fn fail(mut t: Script, srqn: &str, seed: u64) -> bool {
     if !is_xrc && choice.one_in(2) {
         t.send(10, 40_000);
     }
-    // Some of it leaves.
+    // Some packets leave.
     let mut burst = Burst::new();
     for _ in 0..choice.below(3) {
         t.engine.poll_transmit(Instant::ZERO, &mut burst);
@@ -87,7 +87,7 @@ fn fail(mut t: Script, srqn: &str, seed: u64) -> bool {
     let access = AsyncEvent::QpAccessErr(t.qpn);
     let told = t.events().iter().filter(|event| **event == access).count();
     assert_eq!(told, usize::from(reason == Reason::Responder), "{reason:?}");
-    // Copies, new requests, and memory that goes away.
+    // Duplicates, new requests, and deregistrations.
     t.rx(1, &format!("READ_REQUEST psn=5 ackreq{srqn} va=0x1000 rkey=mem dmalen=8"));
     t.rx(1, &format!("WRITE_ONLY psn={psn} ackreq{srqn} va=0x1000 rkey=mem dmalen=8 len=8"));
     t.memory.deregister(&t.mem);
@@ -97,7 +97,7 @@ fn fail(mut t: Script, srqn: &str, seed: u64) -> bool {
     owed
 }
 
-/// The number of READs that the responder has executed.
+/// Returns the number of READs that the responder has executed.
 fn reads(t: &Script) -> u64 {
     t.engine.counters().rx_read_requests
 }

@@ -1,4 +1,4 @@
-//! The same packets, merged into buffers and one by one, leave equal state, completions and answers.
+//! Merged packets and single packets lead to the same state, completions and responses.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -16,7 +16,7 @@ const MESSAGES: usize = 25;
 const ROUNDS: usize = 25;
 const AREA: usize = 64 << 10;
 
-/// Packets of one message from `psn` on, and the PSN behind them.
+/// Returns the packets of one message from `psn` on, and the next PSN.
 fn message(choice: &mut Choice, qp_type: QpType, psn: u32) -> (Vec<String>, u32) {
     let is_rc = qp_type == QpType::Rc;
     let asks = if is_rc && choice.one_in(2) { " ackreq" } else { "" };
@@ -52,7 +52,7 @@ fn message(choice: &mut Choice, qp_type: QpType, psn: u32) -> (Vec<String>, u32)
     (lines, next)
 }
 
-/// The packets of an answer to a READ of so many packets.
+/// Returns the packets of a response to a READ with this number of packets.
 fn answer(psn: u32, packets: u32) -> Vec<String> {
     let line = |at: u32| match at {
         0 => format!("READ_RESPONSE_FIRST psn={psn} msn=1 len=256"),
@@ -62,7 +62,7 @@ fn answer(psn: u32, packets: u32) -> Vec<String> {
     (0..packets).map(line).collect()
 }
 
-/// Packets as a network may deliver them: some are lost, copied or exchanged.
+/// Returns packets as a network may deliver them: with loss, duplicates and reordering.
 fn deliver(choice: &mut Choice, packets: &[String], harm: f64) -> Vec<String> {
     let mut arriving = Vec::new();
     for packet in packets {
@@ -81,16 +81,16 @@ fn deliver(choice: &mut Choice, packets: &[String], harm: f64) -> Vec<String> {
     arriving
 }
 
-/// One engine gets buffers, the other one gets the packets of each buffer one by one.
-struct Both {
+/// Two engines: one receives buffers, the other their packets one by one.
+struct EnginePair {
     merged: Script,
     single: Script,
     us: u64,
-    /// Buffers of several packets.
+    /// Number of buffers with several packets.
     buffers: usize,
 }
 
-impl Both {
+impl EnginePair {
     fn new(qp_type: QpType) -> Self {
         let [merged, single] = [(); 2].map(|()| Script::requester(rts_qp_of(qp_type)));
         Self { merged, single, us: 0, buffers: 0 }
@@ -129,7 +129,7 @@ impl Both {
     }
 }
 
-/// Packets of one length from `at` on, of which the last may be shorter.
+/// Returns the packets of one length from `at` on, of which the last may be shorter.
 fn whole_buffer(lens: &[usize], at: usize) -> Range<usize> {
     let more = lens[at..].iter().take_while(|len| **len == lens[at]).count();
     let shorter = lens.get(at + more).is_some_and(|len| *len < lens[at]);
@@ -138,7 +138,7 @@ fn whole_buffer(lens: &[usize], at: usize) -> Range<usize> {
 
 fn requests(seed: u64, qp_type: QpType) -> usize {
     let mut choice = Choice::new(seed);
-    let mut both = Both::new(qp_type);
+    let mut both = EnginePair::new(qp_type);
     let mut packets = Vec::new();
     let mut psn = 5;
     for _ in 0..MESSAGES {
@@ -168,7 +168,7 @@ fn requests(seed: u64, qp_type: QpType) -> usize {
 
 fn answers(seed: u64) -> usize {
     let mut choice = Choice::new(seed);
-    let mut both = Both::new(QpType::Rc);
+    let mut both = EnginePair::new(QpType::Rc);
     let mut psn = 5;
     for wr_id in 0..10 {
         let packets = 2 + choice.below(20) as u32;

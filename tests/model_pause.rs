@@ -1,7 +1,7 @@
-//! Send queues that are drained, changed and taken up again at random, while both sides post.
+//! Send queues that are drained, modified and resumed at random, while both sides post.
 //!
-//! Whatever is done to them, every request ends well and in order, and memory is what the order of
-//! posting says. A send queue that has told that it is drained does nothing until it goes on.
+//! Every request succeeds in order, and memory reflects the posting order. A drained send queue sends nothing until
+//! it resumes.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -24,12 +24,12 @@ use support::{Link, World, full_access, pattern, remote, request, sge};
 const AREA: usize = 64 << 10;
 const STEPS: u64 = 60;
 
-/// What a send queue is doing.
+/// State of a send queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Running,
     Draining,
-    /// Drained, when so many requests had ended.
+    /// Drained after this number of completed requests.
     Drained(usize),
 }
 
@@ -39,9 +39,9 @@ struct Side {
     written: Arc<Region>,
     answers: Arc<Region>,
     bytes: Vec<u8>,
-    /// What `written` must hold in the end.
+    /// Expected contents of `written` in the end.
     expected: Vec<u8>,
-    /// What READs have brought, by where they put it.
+    /// Expected results of READs, by their places.
     read: Vec<(usize, Vec<u8>)>,
     posted: u64,
     phase: Phase,
@@ -60,7 +60,7 @@ impl Side {
     }
 }
 
-/// Posts a WRITE or a READ. Answers go one behind the other, so that each can be looked at.
+/// Posts a WRITE or a READ. Results are placed consecutively, so that each can be checked.
 fn post(world: &mut World, sides: &mut [Side; 2], me: usize, choice: &mut Choice, reads: bool) {
     let [a, b] = sides;
     let (mine, theirs) = if me == 0 { (a, b) } else { (b, a) };
@@ -85,7 +85,7 @@ fn modify(world: &mut World, me: usize, qpn: Qpn, attr: QpAttr) -> Result<(), Mo
     world.nodes[me].engine.modify_qp(now, qpn, &attr, |_, wanted| wanted)
 }
 
-/// Something that may be changed while the send queue is drained.
+/// Returns an attribute that may change in SQD.
 fn change(choice: &mut Choice, qp_type: QpType, peer: Gid) -> QpAttr {
     let rate = [0, 50_000, 1_000_000][choice.below(3) as usize];
     let mut attr = QpAttr { rate_limit: Some(RateLimit::kbps(rate)), ..QpAttr::default() };
@@ -101,8 +101,8 @@ fn change(choice: &mut Choice, qp_type: QpType, peer: Gid) -> QpAttr {
     attr
 }
 
-/// Drains, looks whether it is drained, changes something, or goes on.
-fn meddle(world: &mut World, side: &mut Side, me: usize, qp_type: QpType, choice: &mut Choice) {
+/// Drains the send queue, checks it, modifies it, or resumes it.
+fn disturb(world: &mut World, side: &mut Side, me: usize, qp_type: QpType, choice: &mut Choice) {
     let ended = world.nodes[me].sends.len();
     let resume = QpAttr::to(QpState::Rts);
     let drained = AsyncEvent::SqDrained(side.qpn);
@@ -116,7 +116,7 @@ fn meddle(world: &mut World, side: &mut Side, me: usize, qp_type: QpType, choice
         Phase::Running => {}
         Phase::Draining if told == side.pauses => side.phase = Phase::Drained(ended),
         Phase::Draining => {
-            // An event may be on its way.
+            // The event may not have been reported yet.
             let draining = world.nodes[me].engine.query_qp(side.qpn).unwrap().sq_draining;
             if draining {
                 assert_eq!(modify(world, me, side.qpn, resume), Err(ModifyError::Draining));
@@ -147,11 +147,11 @@ fn run(seed: u64, qp_type: QpType, loss: f64) -> usize {
     for _ in 0..STEPS {
         for me in [0, 1] {
             post(&mut world, &mut sides, me, &mut choice, qp_type == QpType::Rc);
-            meddle(&mut world, &mut sides[me], me, qp_type, &mut choice);
+            disturb(&mut world, &mut sides[me], me, qp_type, &mut choice);
         }
         world.run(Duration::from_micros(choice.below(300)));
     }
-    // Both go on, however they stand.
+    // Both resume, in any state.
     for _ in 0..3 {
         world.run(Duration::from_secs(60));
         for (me, side) in sides.iter_mut().enumerate() {

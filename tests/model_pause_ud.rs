@@ -1,7 +1,7 @@
-//! UD send queues that are drained, limited in rate and taken up again at random.
+//! UD send queues that are drained, rate limited and resumed at random.
 //!
-//! Queue pairs of one host send to those of another, interleaved. Each message has a number, and arrives at most
-//! once where the network copies nothing, at the queue pair that it names and from the one that sent it.
+//! Queue pairs of one host send to those of another, interleaved. Each numbered message arrives at its destination
+//! with the right source, at most once if the network does not duplicate packets.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -25,11 +25,11 @@ const AREA: usize = 4096;
 const GRH: usize = 40;
 const QPS: usize = 3;
 const STEPS: usize = 40;
-/// Messages of one queue pair at most; each queue pair has receives for all of them.
-const MOST_PER_STEP: u64 = 6;
-const RECEIVES: usize = QPS * STEPS * MOST_PER_STEP as usize;
+/// Maximum number of messages of one queue pair; each queue pair has receives for all of them.
+const MAX_PER_STEP: u64 = 6;
+const RECEIVES: usize = QPS * STEPS * MAX_PER_STEP as usize;
 
-/// A message on its way: its sender, its receiver, and its bytes.
+/// A message in flight: its sender, its receiver, and its bytes.
 struct Message {
     from: usize,
     to: usize,
@@ -40,7 +40,7 @@ struct Message {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Running,
-    /// Drained, after so many completions of the queue pair.
+    /// Drained, after this number of completions of the queue pair.
     Drained(usize),
 }
 
@@ -71,7 +71,7 @@ fn ended(world: &World, qpn: Qpn) -> usize {
     world.nodes[0].sends.iter().filter(|completion| completion.qpn == qpn).count()
 }
 
-/// Numbers of the messages that were sent successfully, in the order of completion.
+/// Returns the numbers of the successfully sent messages, in order of completion.
 fn succeeded(world: &World, sender: &Sender) -> Vec<u64> {
     let of_sender = world.nodes[0].sends.iter().filter(|end| end.qpn == sender.qpn);
     of_sender
@@ -139,7 +139,7 @@ fn run(seed: u64, loss: f64, duplicate: f64) -> Seen {
     let mut messages: Vec<Message> = Vec::new();
     for _ in 0..STEPS {
         for (from, sender) in senders.iter_mut().enumerate() {
-            for _ in 0..choice.below(MOST_PER_STEP + 1) {
+            for _ in 0..choice.below(MAX_PER_STEP + 1) {
                 let (to, len) = (choice.below(QPS as u64) as usize, choice.below(1025) as usize);
                 let at = choice.below((AREA - len) as u64 + 1) as usize;
                 let number = messages.len() as u64;

@@ -1,10 +1,9 @@
-//! The requester against a peer that is not ours: a responder written for this test, that behaves as
-//! kernel rxe does where it differs from us. It acknowledges what it is asked to and nothing else,
-//! keeps no state after an RNR NAK, carries a resumed READ on with MIDDLE and LAST, and acknowledges
-//! duplicates with a PSN that READs do not advance. Some of them want the ICRC of a FLUSH as rxe does,
-//! and drop another in silence.
+//! The requester with a responder written for this test, which behaves as kernel rxe where rxe differs from this
+//! library. It acknowledges requested packets only, keeps no state after an RNR NAK, continues a resumed READ with
+//! MIDDLE and LAST, and acknowledges duplicates with a PSN that READs do not advance. Some of these peers require the
+//! FLUSH ICRC of rxe, and drop others silently.
 //!
-//! Results follow from the order of posting alone; the network loses, repeats and delays.
+//! Results depend on the posting order only; the network loses, duplicates and delays packets.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -58,22 +57,22 @@ struct Peer {
     expected: Psn,
     msn: u32,
     nak_told: bool,
-    /// The newest packet that is not a READ.
+    /// Newest packet that is not a READ.
     acknowledged: Psn,
     message: Message,
-    /// PSN, packets, and what the answer is.
+    /// PSN, number of packets, and response.
     remembered: VecDeque<(Psn, u32, Answer)>,
     not_ready: u64,
 }
 
-/// What a request with a response was answered with.
+/// Response to a request.
 #[derive(Clone, Copy)]
 enum Answer {
     /// The bytes from this address on.
     Read(u64),
-    /// The value that an atomic found.
+    /// The original value of an atomic.
     Atomic(u64),
-    /// Nothing: a FLUSH or ATOMIC WRITE was done.
+    /// Empty, for FLUSH or ATOMIC WRITE.
     Done,
 }
 
@@ -82,12 +81,12 @@ enum Message {
     #[default]
     None,
     Send(Vec<u8>),
-    /// Where the next bytes go.
+    /// Place of the next bytes.
     Write(u64),
 }
 
 impl Peer {
-    /// Takes a packet and returns its answers.
+    /// Processes a packet and returns its responses.
     fn receive(&mut self, bytes: &[u8], random: &mut Random) -> Vec<Vec<u8>> {
         let packet = Datagram::parse(bytes).unwrap();
         let psn = packet.bth.psn;
@@ -252,7 +251,7 @@ impl Peer {
     }
 }
 
-/// Whether the peer drops a FLUSH because its ICRC covers it once, or twice.
+/// Returns whether the peer drops a FLUSH because of the variant of its ICRC.
 fn is_dropped_for_its_icrc(burst: &Burst, bytes: &[u8], wants_twice: bool) -> bool {
     if bytes[0] != Opcode::RcFlush.byte() {
         return false;
@@ -266,11 +265,10 @@ fn is_dropped_for_its_icrc(burst: &Burst, bytes: &[u8], wants_twice: bool) -> bo
     (once == bytes) == wants_twice
 }
 
-/// Something under way: when it arrives, an order among those that arrive together, whether it goes
-/// to the peer, and its bytes.
+/// A packet in flight: arrival time, order among packets of the same time, direction, and bytes.
 type Flight = Reverse<(Instant, u64, bool, Vec<u8>)>;
 
-/// Runs one seed, with this many packets in a hundred lost, as many repeated and as many late.
+/// Runs one seed, with this percentage of packets lost, duplicated and late.
 fn run(seed: u64, loss: u64) -> Counters {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -298,7 +296,7 @@ fn run(seed: u64, loss: u64) -> Counters {
         not_ready: if loss == 0 { 0 } else { 20 },
     };
 
-    // What is posted, and what must come of it.
+    // Posted requests and their expected results.
     let ours = world.nodes[0].region(2 * AREA, 0x10_0000, full_access());
     let source = pattern(seed + 1, AREA);
     ours.write_at(0, &source).unwrap();

@@ -1,10 +1,10 @@
-//! Random verbs over a bad network, against plain arrays.
+//! Random verbs over a lossy network, compared with plain arrays.
 //!
-//! Both sides of a connection post what a seed tells them. What memory, receive buffers, results
-//! and completions must look like follows from the order of posting alone; the network may lose,
-//! repeat, reorder and corrupt as it likes. A failure prints its seed: `replay` runs it alone.
+//! Both sides of a connection post requests generated from a seed. The posting order alone determines memory, receive
+//! buffers, results and completions; the network may lose, duplicate, reorder and corrupt packets. A failure prints
+//! its seed: `replay` runs it alone.
 //!
-//! Over RC, and over XRC with an initiator, a target and a shared receive queue on either side.
+//! Over RC, and over XRC with an initiator, a target and a shared receive queue on both sides.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -34,16 +34,16 @@ const COUNTERS: usize = 8;
 /// Operations a side posts.
 const OPERATIONS: u64 = 24;
 
-/// One side: what it exports, what it keeps, and what both should hold in the end.
+/// One side: its memory and its expected state in the end.
 struct Side {
     end: End,
-    /// Never written: what SENDs and WRITEs take and what the peer READs.
+    /// Source of SENDs, WRITEs and the peer's READs, never written.
     source: Arc<Region>,
-    /// The peer's WRITEs go here.
+    /// Destination of the peer's WRITEs.
     written: Arc<Region>,
-    /// The peer's atomics and ATOMIC WRITEs go here.
+    /// Destination of the peer's atomics and ATOMIC WRITEs.
     counters: Arc<Region>,
-    /// Answers to READs and atomics.
+    /// Responses to READs and atomics.
     answers: Arc<Region>,
     /// Receive buffers.
     inbox: Arc<Region>,
@@ -51,14 +51,14 @@ struct Side {
     posted: u64,
 }
 
-/// What a side posts to.
+/// Queue pairs to which a side posts.
 #[derive(Clone, Copy)]
 enum End {
     Rc(Qpn),
     Xrc(XrcEnd),
 }
 
-/// What a side must hold in the end. The peer's operations change it as they are posted.
+/// Expected state of a side in the end. The peer's operations update it when they are posted.
 struct Model {
     source: Vec<u8>,
     written: Vec<u8>,
@@ -104,7 +104,7 @@ impl Side {
     }
 }
 
-/// Cuts `len` bytes at `offset` of a region into a few pieces.
+/// Splits `len` bytes at `offset` of a region into a few elements.
 fn pieces(choice: &mut Choice, region: &Region, offset: usize, len: usize) -> Vec<Sge> {
     let mut sges = Vec::new();
     let (mut at, end) = (offset, offset + len);
@@ -245,7 +245,7 @@ fn post(world: &mut World, sides: &mut [Side; 2], me: usize, choice: &mut Choice
     world.post_send(me, qpn, SendRequest { wr_id, op, data, flags, to });
 }
 
-/// The next `len` bytes of an area, if there are as many; atomics want them aligned.
+/// Reserves the next `len` bytes of an area, aligned for atomics, or returns `None`.
 fn claim(used: &mut usize, len: usize) -> Option<usize> {
     let at = used.next_multiple_of(8);
     let end = at + len;
@@ -256,7 +256,7 @@ fn claim(used: &mut usize, len: usize) -> Option<usize> {
     Some(at)
 }
 
-/// What both engines of a run have counted.
+/// Counters of both engines of a run.
 struct Outcome {
     counters: [Counters; 2],
 }
@@ -273,7 +273,7 @@ fn run(seed: u64, conditions: Conditions, service: Transport) -> Outcome {
     };
     let mut world = World::with(seed, 2, host, some_reorder(seed));
     world.network.set_conditions(conditions);
-    // PSNs wrap somewhere in the run.
+    // PSNs wrap during the run.
     let psn = [0xff_fffe - choice.below(60) as u32, 0xff_fffe - choice.below(60) as u32];
     let link = Link { mtu, psn, rd_atomic: 1 + choice.below(5) as u8, ..Link::default() };
     let [near, far] = match service {
@@ -376,8 +376,7 @@ fn xrc_survives_loss_of_one_packet_in_fifty() {
     assert!(seeds_over(Transport::Xrc, 0x7000, 400, 0.02).retransmitted > 0);
 }
 
-/// `SEED=0x3012 LOSS=0.01 cargo test --test model_rc replay` runs one seed again, with `XRC=1` over
-/// XRC.
+/// `SEED=0x3012 LOSS=0.01 cargo test --test model_rc replay` runs one seed, with `XRC=1` over XRC.
 #[test]
 fn replay() {
     let service = if replay::value("XRC", 0) > 0 { Transport::Xrc } else { Transport::Rc };

@@ -1,9 +1,9 @@
-//! Queue pairs of all services at one shared receive queue, over a bad network.
+//! Queue pairs of all transports with one shared receive queue, over a lossy network.
 //!
-//! Who takes which request is left to the network. What must hold is that every request completes once
-//! or is still there, that a message is whole wherever it is put, that each RC queue pair has all of
-//! its messages and each UC queue pair some of them in order, and that what one of them does wrong is
-//! felt by none of the others. A failure prints its seed: `replay` runs it alone.
+//! The network determines which message takes which request. Every request must complete once or remain posted, every
+//! message must be complete in its buffer, each RC queue pair must receive all of its messages and each UC queue pair
+//! some of them in order, and a failure of one queue pair must not affect the others. A failure prints its seed:
+//! `replay` runs it alone.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -30,10 +30,10 @@ use support::{
 /// Messages of each queue pair.
 const MESSAGES: usize = 24;
 /// Bytes of each request.
-const ROOM: usize = 6 << 10;
-/// Who sends, and who has the shared queue.
+const REQUEST_BYTES: usize = 6 << 10;
+/// The sending host, and the host with the shared receive queue.
 const SENDER: usize = 0;
-const HUB: usize = 1;
+const RECEIVER: usize = 1;
 /// The header before a datagram.
 const GRH: usize = 40;
 
@@ -44,15 +44,15 @@ struct Message {
     imm: Option<u32>,
 }
 
-/// Two queue pairs, one at the shared queue.
+/// Two connected queue pairs, one with the shared receive queue.
 struct Flow {
     qp_type: QpType,
     sender: Qpn,
     receiver: Qpn,
     sent: Vec<Message>,
-    /// The messages that have come. Those of UC may overtake each other, those of UD come twice too.
+    /// Received messages. UC messages may be reordered, UD messages also duplicated.
     came: BTreeSet<usize>,
-    /// It was told to stop.
+    /// The flow was stopped.
     stopped: bool,
 }
 
@@ -63,13 +63,13 @@ struct Model {
     srqn: Srqn,
     max_wr: usize,
     flows: Vec<Flow>,
-    /// The messages, each in its place.
+    /// Messages, each in its slot.
     source: Arc<Region>,
     inbox: Arc<Region>,
     target: Arc<Region>,
-    /// Places of the inbox that no request names.
+    /// Free slots of the inbox.
     free: Vec<usize>,
-    /// Requests that are not complete, and their places.
+    /// Outstanding requests and their slots.
     posted: BTreeMap<u64, usize>,
     requests: u64,
     limit: u32,
@@ -84,7 +84,7 @@ impl Model {
         world.network.set_conditions(conditions);
         let max_wr = 2 + choice.below(30) as usize;
         let init = SrqInit { pd: PD, max_wr: max_wr as u32, max_sge: 2, xrc: None };
-        let srqn = world.nodes[HUB].engine.create_srq(init).unwrap();
+        let srqn = world.nodes[RECEIVER].engine.create_srq(init).unwrap();
         let mtu = [Mtu::Mtu256, Mtu::Mtu1024, Mtu::Mtu4096][choice.below(3) as usize];
         let rc = 1 + choice.below(4);
         let types = (0..rc).map(|_| QpType::Rc);
@@ -93,9 +93,9 @@ impl Model {
         let flows = types.iter().map(|qp_type| {
             let link = Link { qp_type: *qp_type, mtu, min_rnr_timer: 1, ..Link::default() };
             let sender = world.create_qp(SENDER, &link);
-            let receiver = world.create_qp(HUB, &Link { srq: Some(srqn), ..link });
-            world.connect(SENDER, sender, (HUB, receiver), &link, [100, 200]);
-            world.connect(HUB, receiver, (SENDER, sender), &link, [200, 100]);
+            let receiver = world.create_qp(RECEIVER, &Link { srq: Some(srqn), ..link });
+            world.connect(SENDER, sender, (RECEIVER, receiver), &link, [100, 200]);
+            world.connect(RECEIVER, receiver, (SENDER, sender), &link, [200, 100]);
             let qp_type = *qp_type;
             Flow {
                 qp_type,
@@ -107,10 +107,10 @@ impl Model {
             }
         });
         let flows = flows.collect::<Vec<_>>();
-        let bytes = flows.len() * MESSAGES * ROOM;
+        let bytes = flows.len() * MESSAGES * REQUEST_BYTES;
         let source = world.nodes[SENDER].region(bytes, 1 << 32, full_access());
-        let inbox = world.nodes[HUB].region(max_wr * ROOM, 1 << 32, full_access());
-        let target = world.nodes[HUB].region(ROOM, 2 << 32, full_access());
+        let inbox = world.nodes[RECEIVER].region(max_wr * REQUEST_BYTES, 1 << 32, full_access());
+        let target = world.nodes[RECEIVER].region(REQUEST_BYTES, 2 << 32, full_access());
         let free = (0..max_wr).collect();
         let (posted, requests, limit, reached) = (BTreeMap::new(), 0, 0, 0);
         Self {
@@ -131,15 +131,17 @@ impl Model {
         }
     }
 
-    /// Posts requests to the shared queue, some or all that have a place.
+    /// Posts requests to the shared queue, for some or all free slots.
     fn post_receives(&mut self) {
         let count = self.choice.below(self.free.len() as u64 + 1) as usize;
         for place in self.free.split_off(self.free.len() - count) {
-            let (at, cut) = (place * ROOM, 1 + self.choice.below(ROOM as u64 - 1) as usize);
-            let pieces = [sge(&self.inbox, at, cut), sge(&self.inbox, at + cut, ROOM - cut)];
+            let (at, cut) =
+                (place * REQUEST_BYTES, 1 + self.choice.below(REQUEST_BYTES as u64 - 1) as usize);
+            let pieces =
+                [sge(&self.inbox, at, cut), sge(&self.inbox, at + cut, REQUEST_BYTES - cut)];
             self.requests += 1;
             let request = RecvRequest::scattered(self.requests, &pieces);
-            self.world.nodes[HUB].engine.post_srq_recv(self.srqn, request).unwrap();
+            self.world.nodes[RECEIVER].engine.post_srq_recv(self.srqn, request).unwrap();
             self.posted.insert(self.requests, place);
         }
     }
@@ -147,17 +149,17 @@ impl Model {
     fn arm(&mut self) {
         self.limit = 1 + self.choice.below(self.max_wr as u64) as u32;
         let modify = SrqModify { limit: Some(self.limit), max_wr: None };
-        self.world.nodes[HUB].engine.modify_srq(self.srqn, modify).unwrap();
+        self.world.nodes[RECEIVER].engine.modify_srq(self.srqn, modify).unwrap();
     }
 
     /// Posts the next message of a flow.
     fn post_send(&mut self, index: usize) {
         let flow = &mut self.flows[index];
         let number = flow.sent.len();
-        let longest = if flow.qp_type == QpType::Ud { 256 } else { ROOM };
+        let longest = if flow.qp_type == QpType::Ud { 256 } else { REQUEST_BYTES };
         let len = self.choice.below(longest as u64 + 1) as usize;
         let bytes = pattern((index * 1000 + number) as u64, len);
-        let at = (index * MESSAGES + number) * ROOM;
+        let at = (index * MESSAGES + number) * REQUEST_BYTES;
         self.source.write_at(at, &bytes).unwrap();
         let data = SendData::from(sge(&self.source, at, len));
         let imm = number as u32;
@@ -170,27 +172,27 @@ impl Model {
             _ => (SendOp::SendImm { imm }, WcOpcode::Recv, Some(imm)),
         };
         flow.sent.push(Message { op: expected, bytes, imm: told });
-        let av = AddressVector::to(Gid::from(self.world.nodes[HUB].ip));
+        let av = AddressVector::to(Gid::from(self.world.nodes[RECEIVER].ip));
         let target = UdTarget { av, qpn: flow.receiver, qkey: QKEY };
         let to = (flow.qp_type == QpType::Ud).then_some(target.into());
         let (qpn, wr_id, flags) = (flow.sender, number as u64, SendFlags::SIGNALED);
         self.world.post_send(SENDER, qpn, SendRequest { wr_id, op, data, flags, to });
     }
 
-    /// Looks at everything that has completed at the hub, and at the events.
+    /// Checks all completions and events of the receiving host.
     fn check(&mut self) {
-        for completion in std::mem::take(&mut self.world.nodes[HUB].recvs) {
+        for completion in std::mem::take(&mut self.world.nodes[RECEIVER].recvs) {
             let place = self.posted.remove(&completion.wr_id);
             let place = place.unwrap_or_else(|| panic!("{completion:?} was not posted"));
             self.check_completion(&completion, place);
             self.free.push(place);
         }
-        for event in std::mem::take(&mut self.world.nodes[HUB].events) {
+        for event in std::mem::take(&mut self.world.nodes[RECEIVER].events) {
             assert_eq!(event, AsyncEvent::SrqLimitReached(self.srqn), "seed {:#x}", self.seed);
             assert_ne!(std::mem::take(&mut self.limit), 0, "told, and nobody asked");
             self.reached += 1;
         }
-        let attr = self.world.nodes[HUB].engine.query_srq(self.srqn).unwrap();
+        let attr = self.world.nodes[RECEIVER].engine.query_srq(self.srqn).unwrap();
         assert_eq!(attr.limit, self.limit, "seed {:#x}", self.seed);
     }
 
@@ -200,7 +202,7 @@ impl Model {
         let flow = &mut self.flows[index];
         match (completion.status, flow.qp_type) {
             (WcStatus::Success, _) => {}
-            // A torn message.
+            // An incomplete message.
             (WcStatus::RemInvReqErr, QpType::Uc) => return,
             other => panic!("seed {seed:#x}, flow {index}: {other:?}"),
         }
@@ -219,7 +221,7 @@ impl Model {
         assert_eq!(completion.byte_len as usize, head + message.bytes.len(), "seed {seed:#x}");
         if message.op == WcOpcode::Recv {
             let mut bytes = vec![0; message.bytes.len()];
-            self.inbox.read_at(place * ROOM + head, &mut bytes).unwrap();
+            self.inbox.read_at(place * REQUEST_BYTES + head, &mut bytes).unwrap();
             assert!(
                 bytes == message.bytes,
                 "seed {seed:#x}, flow {index}: message {number} differs"
@@ -227,7 +229,7 @@ impl Model {
         }
     }
 
-    /// One of several RC queue pairs is told to stop: what it had taken is flushed, and no more.
+    /// Moves one of several RC queue pairs to ERR, which flushes its own request only.
     fn stop_one(&mut self) {
         let rc = self.flows.iter().filter(|flow| flow.qp_type == QpType::Rc).count();
         if rc < 2 {
@@ -236,7 +238,7 @@ impl Model {
         self.check();
         let flow = &mut self.flows[0];
         flow.stopped = true;
-        let hub = &mut self.world.nodes[HUB];
+        let hub = &mut self.world.nodes[RECEIVER];
         let to_err = QpAttr::to(QpState::Err);
         hub.engine.modify_qp(self.world.now, flow.receiver, &to_err, |_, wanted| wanted).unwrap();
         hub.turn(self.world.now);
@@ -256,7 +258,7 @@ impl Model {
         assert_eq!((before - hub.events.len(), flushed <= 1), (1, true), "seed {:#x}", self.seed);
     }
 
-    /// Until every message is sent and the network is still.
+    /// Runs until every message is sent and the network is idle.
     fn run(&mut self) {
         let stop_at = self.choice.one_in(3).then(|| self.choice.below(MESSAGES as u64) as usize);
         for number in 0..MESSAGES {
@@ -287,11 +289,11 @@ impl Model {
         self.account();
     }
 
-    /// In the end: who has what, and nothing is missing.
+    /// Checks in the end that all messages and requests are accounted for.
     fn account(&mut self) {
         let seed = self.seed;
         for (index, flow) in self.flows.iter().enumerate() {
-            let state = self.world.state(HUB, flow.receiver);
+            let state = self.world.state(RECEIVER, flow.receiver);
             if flow.stopped {
                 assert_eq!(state, QpState::Err, "seed {seed:#x}");
                 continue;
@@ -301,9 +303,9 @@ impl Model {
                 assert_eq!(flow.came.len(), MESSAGES, "seed {seed:#x}, flow {index}");
             }
         }
-        // A UC message without an end may have its request for ever, one a queue pair.
+        // A UC message without a last packet may hold one request per queue pair.
         let mut room = 0;
-        let engine = &mut self.world.nodes[HUB].engine;
+        let engine = &mut self.world.nodes[RECEIVER].engine;
         while engine.post_srq_recv(self.srqn, RecvRequest::default()).is_ok() {
             room += 1;
         }
@@ -311,14 +313,14 @@ impl Model {
     }
 }
 
-/// Runs seeds; how often a limit was reached, and how often somebody had to wait.
+/// Runs seeds. Returns the number of limit events and of RNR NAKs.
 fn seeds(first: u64, count: u64, loss: f64) -> (usize, u64) {
     let (mut reached, mut waits) = (0, 0);
     for seed in first..first + count {
         let mut model = Model::new(seed, lossy(loss));
         model.run();
         reached += model.reached;
-        waits += model.world.nodes[HUB].engine.counters().rnr_naks_sent;
+        waits += model.world.nodes[RECEIVER].engine.counters().rnr_naks_sent;
     }
     (reached, waits)
 }
@@ -335,13 +337,13 @@ fn srq_serves_all_queue_pairs_over_a_lossy_network() {
     assert!(reached > 100 && waits > 100, "{reached} limits, {waits} RNR NAKs");
 }
 
-/// A connection on a leash whose turn it was not waited for nobody, and for ever.
+/// A connection with a congestion window waited forever after it had missed its turn.
 #[test]
 fn seeds_that_failed_once_pass() {
     seeds(0x242b, 1, 0.02);
 }
 
-/// `SEED=0x2012 LOSS=0.02 cargo test --test model_srq replay` runs one seed again.
+/// `SEED=0x2012 LOSS=0.02 cargo test --test model_srq replay` runs one seed.
 #[test]
 fn replay() {
     seeds(replay::seed(0x3000), 1, replay::value("LOSS", 0.01));

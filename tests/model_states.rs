@@ -1,8 +1,8 @@
 //! Random state transitions of a sending queue pair amid messages, timeouts and acknowledgements.
 //!
-//! Each message has a number. In a life of the queue pair, from RESET to RESET, a number belongs to one PSN.
-//! No message begins in SQD but a UC message that waits for room, no request leaves a drained queue pair or one in SQE, ERR or RESET, and each
-//! request completes once and in order, unless a reset discards it.
+//! Each message has a number. In a lifetime of the queue pair, from RESET to RESET, a number belongs to one PSN. No
+//! message starts in SQD except a UC message that waits for room, no request leaves a drained queue pair or one in
+//! SQE, ERR or RESET, and each request completes once and in order, unless a reset discards it.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -21,19 +21,19 @@ use support::{request, sge};
 const STEPS: usize = 60;
 
 #[derive(Default)]
-struct Life {
-    /// The PSN of the last packet of each message.
+struct Lifetime {
+    /// PSN of the last packet of each message.
     ends: BTreeMap<u32, u32>,
-    /// Numbers that were posted, and how many have completed.
+    /// Number of posted and of completed requests.
     posted: Vec<u64>,
     completed: usize,
     succeeded: Vec<u32>,
-    /// The next PSN to be acknowledged, and the newest that was sent.
+    /// Next PSN to be acknowledged, and newest sent PSN.
     una: u32,
     newest: u32,
 }
 
-impl Life {
+impl Lifetime {
     fn new() -> Self {
         Self { una: 5, newest: 4, ..Self::default() }
     }
@@ -44,26 +44,26 @@ struct Model {
     choice: Choice,
     qp_type: QpType,
     us: u64,
-    life: Life,
+    lifetime: Lifetime,
     next: u64,
     /// The queue pair has reported that it is drained.
     drained: bool,
-    /// A message has begun since the last step to SQD.
+    /// A message has started since the last transition to SQD.
     begun: bool,
-    /// Checks in each state.
+    /// Number of checks in each state.
     seen: [usize; 7],
 }
 
 impl Model {
     fn new(seed: u64, qp_type: QpType) -> Self {
-        let life = Life::new();
+        let lifetime = Lifetime::new();
         let (t, choice) = (Script::requester(rts_qp_of(qp_type)), Choice::new(seed));
         Self {
             t,
             choice,
             qp_type,
             us: 0,
-            life,
+            lifetime,
             next: 0,
             drained: false,
             begun: false,
@@ -76,7 +76,9 @@ impl Model {
     }
 
     fn post(&mut self) {
-        if self.t.state() == QpState::Reset || self.life.posted.len() - self.life.completed > 60 {
+        if self.t.state() == QpState::Reset
+            || self.lifetime.posted.len() - self.lifetime.completed > 60
+        {
             return;
         }
         // Long messages are partly sent when the window is full.
@@ -96,7 +98,7 @@ impl Model {
         };
         let op = SendOp::SendImm { imm: self.next as u32 };
         self.t.post(SendRequest { to, ..request(self.next, op, &[piece]) }).unwrap();
-        self.life.posted.push(self.next);
+        self.lifetime.posted.push(self.next);
         self.next += 1;
     }
 
@@ -117,14 +119,14 @@ impl Model {
                 self.complete();
                 self.t.modify(QpAttr::to(QpState::Reset)).unwrap();
                 self.check_sent();
-                self.life = Life::new();
+                self.lifetime = Lifetime::new();
                 self.t.bring_to(QpState::Rts);
             }
             _ => {}
         }
     }
 
-    /// Checks what leaves in this state.
+    /// Checks the packets that leave in this state.
     fn check_sent(&mut self) {
         self.complete();
         let was_drained = self.drained;
@@ -135,23 +137,23 @@ impl Model {
             let line = sent.line();
             let may_send = matches!(state, QpState::Rts) || state == QpState::Sqd && !was_drained;
             assert!(may_send, "{state:?}: {line}");
-            let is_new = psn > self.life.newest;
+            let is_new = psn > self.lifetime.newest;
             if matches!(position, Position::First | Position::Only) && is_new {
-                // UC finishes a message that is next and waits for room.
+                // UC finishes the next message if it waits for room.
                 let waited =
                     self.qp_type == QpType::Uc && !std::mem::replace(&mut self.begun, true);
                 assert!(state == QpState::Rts || waited, "{state:?}: begins {line}");
             }
             assert!(is_new || self.is_acknowledged(), "leaves again: {line}");
-            self.life.newest = self.life.newest.max(psn);
+            self.lifetime.newest = self.lifetime.newest.max(psn);
             if let Some(imm) = packet.imm() {
-                let end = *self.life.ends.entry(imm.0).or_insert(psn);
+                let end = *self.lifetime.ends.entry(imm.0).or_insert(psn);
                 assert_eq!(end, psn, "another PSN: {line}");
             }
         }
         self.seen[state as usize] += 1;
         self.complete();
-        let Life { succeeded, ends, .. } = &self.life;
+        let Lifetime { succeeded, ends, .. } = &self.lifetime;
         let unsent = succeeded.iter().find(|number| !ends.contains_key(number));
         assert_eq!(unsent, None, "succeeds without being sent");
     }
@@ -159,11 +161,11 @@ impl Model {
     /// Takes completions and events.
     fn complete(&mut self) {
         for end in self.t.sends() {
-            let expected = self.life.posted.get(self.life.completed).copied();
+            let expected = self.lifetime.posted.get(self.lifetime.completed).copied();
             assert_eq!(Some(end.wr_id), expected, "{:?}", end.status);
-            self.life.completed += 1;
+            self.lifetime.completed += 1;
             if end.status == WcStatus::Success {
-                self.life.succeeded.push(end.wr_id as u32);
+                self.lifetime.succeeded.push(end.wr_id as u32);
             }
         }
         let drained = AsyncEvent::SqDrained(self.t.qpn);
@@ -173,19 +175,19 @@ impl Model {
         }
     }
 
-    /// The peer acknowledges some of what was sent, or misses it.
+    /// The peer acknowledges some packets, or misses them.
     fn answer(&mut self) {
-        let Life { una, newest, .. } = self.life;
+        let Lifetime { una, newest, .. } = self.lifetime;
         if !self.is_acknowledged() || newest < una || self.choice.one_in(3) {
             return;
         }
         let psn = una + self.choice.below(u64::from(newest - una) + 1) as u32;
         if self.choice.one_in(5) {
             self.t.rx(self.us, &format!("NAK_PSN psn={psn} msn=0"));
-            self.life.una = psn;
+            self.lifetime.una = psn;
         } else {
             self.t.rx(self.us, &format!("ACK psn={psn} msn=0"));
-            self.life.una = psn + 1;
+            self.lifetime.una = psn + 1;
         }
     }
 
@@ -201,11 +203,11 @@ impl Model {
         self.check_sent();
     }
 
-    /// Flushes what is left: then every request of this life has completed.
+    /// Flushes the remaining requests: then every request of this lifetime has completed.
     fn finish(mut self) -> [usize; 7] {
         self.t.modify(QpAttr::to(QpState::Err)).unwrap();
         self.check_sent();
-        assert_eq!(self.life.completed, self.life.posted.len(), "completions");
+        assert_eq!(self.lifetime.completed, self.lifetime.posted.len(), "completions");
         assert_eq!(self.t.all(self.us + 1_000_000), []);
         assert_eq!(self.t.sends(), []);
         self.seen
@@ -225,7 +227,7 @@ fn run(qp_type: QpType) {
         let Ok(seen) = seen else { panic!("{qp_type}, seed {seed:#x}") };
         total.iter_mut().zip(seen).for_each(|(total, seen)| *total += seen);
     }
-    // A queue pair that is acknowledged has no SQE.
+    // RC queue pairs have no SQE.
     let states = [QpState::Rts, QpState::Sqd, QpState::Err];
     assert!(states.iter().all(|state| total[*state as usize] > 500), "{total:?}");
     let has_sqe = matches!(qp_type, QpType::Uc | QpType::Ud);

@@ -1,8 +1,8 @@
-//! Random UC and UD messages over a bad network, against what must come of them.
+//! Random UC and UD messages over a lossy network, compared with a model.
 //!
-//! Nothing is sent again, so what arrives follows from what the network lets through. Where the test
-//! itself loses and copies packets, it knows exactly which messages arrive; where the network also
-//! damages them and changes their order, it knows what may never happen. A failure prints its seed.
+//! There are no retransmissions, so the network determines which messages arrive. Where only the test itself loses
+//! and duplicates packets, the model predicts exactly which messages arrive; where the network also corrupts and
+//! reorders them, it predicts what may never happen. A failure prints its seed.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -27,12 +27,12 @@ use softroce::wire::Datagram;
 use support::choice::Choice;
 use support::{Link, QKEY, World, full_access, pattern, remote, request, sge};
 
-/// Messages of each side; few enough that the first byte tells them apart.
+/// Messages of each side; few enough to be identified by their first byte.
 const MESSAGES: usize = 40;
-/// Bytes for each message wherever it is.
+/// Length of the memory for each message, in bytes.
 const SLOT: usize = 13 << 10;
 
-/// Damage of every kind.
+/// Network faults of every kind.
 fn bad(seed: u64) -> Conditions {
     let rate = [0.002, 0.02, 0.1][seed as usize % 3];
     Conditions {
@@ -47,15 +47,15 @@ fn bad(seed: u64) -> Conditions {
     }
 }
 
-/// Only damage that leaves the order as it is, and none that the test does not know of.
+/// Network faults that keep the order, all known to the test.
 fn calm() -> Conditions {
     Conditions { delay: Duration::from_micros(5), refuse_send: 0.05, ..Conditions::default() }
 }
 
-/// How often packets arrive that do not arrive once, by sender, host that they go to, and PSN.
+/// Number of arrivals of packets that do not arrive exactly once, by sender, destination host and PSN.
 type Copies = Arc<Mutex<BTreeMap<(IpAddr, IpAddr, u32), usize>>>;
 
-/// Loses packets and copies them, with this probability each.
+/// Loses and duplicates packets, each with this probability.
 fn lose_and_copy(world: &World, seed: u64, probability: f64) -> Copies {
     let copies = Copies::default();
     let (noted, mut choice) = (copies.clone(), Choice::new(!seed));
@@ -101,16 +101,16 @@ impl Message {
 struct Side {
     qpn: Qpn,
     source: Arc<Region>,
-    /// The peer's WRITEs, each in its slot.
+    /// Slots for the peer's WRITEs.
     written: Arc<Region>,
-    /// Receives, each in its slot.
+    /// Slots for receives.
     inbox: Arc<Region>,
-    /// How much each of them takes.
+    /// Length of each receive.
     rooms: Vec<usize>,
     sent: Vec<Message>,
 }
 
-/// The bytes of a message of a host.
+/// Returns the bytes of a message of a host.
 fn content(node: usize, number: usize, len: usize) -> Vec<u8> {
     pattern((number + 100 * node) as u64, len)
 }
@@ -149,7 +149,7 @@ fn uc_post(world: &mut World, sides: &mut [Side; 2], me: usize, choice: &mut Cho
         1 => mtu,
         2 => mtu + 1,
         3 => 3 * mtu,
-        // A SEND without immediate data tells its number with its first byte.
+        // The first byte of a SEND without immediate data contains its number.
         4 => usize::from(kind == Kind::Send),
         _ => 1 + choice.below(3 * mtu as u64) as usize,
     };
@@ -174,7 +174,7 @@ fn uc_post(world: &mut World, sides: &mut [Side; 2], me: usize, choice: &mut Cho
     sides[me].sent.push(Message { kind, len, first, packets, signaled });
 }
 
-/// What the receives of host `node` tell: each message's number and completion.
+/// Returns the number and the completion of each message that host `node` has received.
 fn uc_arrived(seed: u64, world: &World, sides: &[Side; 2], node: usize) -> Vec<usize> {
     let (side, peer) = (&sides[node], &sides[1 - node]);
     let number = |(wr_id, completion): (u64, &Completion)| {
@@ -201,7 +201,7 @@ fn uc_arrived(seed: u64, world: &World, sides: &[Side; 2], node: usize) -> Vec<u
     (0..).zip(&world.nodes[node].recvs).map(number).collect()
 }
 
-/// What holds on any network.
+/// Checks the invariants on any network.
 fn uc_is_sound(seed: u64, world: &World, sides: &[Side; 2], mtu: usize) -> [Vec<usize>; 2] {
     [0, 1].map(|node| {
         let host = &world.nodes[node];
@@ -211,7 +211,7 @@ fn uc_is_sound(seed: u64, world: &World, sides: &[Side; 2], mtu: usize) -> [Vec<
         let expected: Vec<_> = signaled.map(|(wr_id, _)| (wr_id, WcStatus::Success)).collect();
         assert_eq!(ends, expected, "{context}: every request completes, in order");
         assert_eq!((&host.events[..], world.state(node, sides[node].qpn)), (&[][..], QpState::Rts));
-        // Of a WRITE there are the first packets, and nothing behind them.
+        // A WRITE may have placed its first packets only.
         for (number, message) in sides[1 - node].sent.iter().enumerate() {
             let found = slot(&sides[node].written, number, SLOT);
             let bytes = content(1 - node, number, message.len);
@@ -232,8 +232,8 @@ fn uc_is_sound(seed: u64, world: &World, sides: &[Side; 2], mtu: usize) -> [Vec<
     })
 }
 
-/// Which messages arrive when packets are lost or copied, and their order is kept: those that are
-/// whole and find a receive that is long enough.
+/// Returns the messages that arrive when packets are lost or duplicated in order: those that are complete and find a
+/// receive of sufficient length.
 fn uc_expected(
     [from, to]: [IpAddr; 2],
     side: &Side,
@@ -316,8 +316,8 @@ fn uc_delivers_complete_messages_only() {
     assert!(whole > 5000 && torn > 2000, "{whole} messages arrived, {torn} did not");
 }
 
-/// UC-01, UC-02: whatever the network does, nothing torn is told of, and nothing twice; and when it
-/// has calmed down, the next message arrives.
+/// UC-01, UC-02: on any network no message is reported incomplete or twice, and after the faults the next message
+/// arrives.
 #[test]
 fn uc_never_delivers_incomplete_or_duplicate_messages() {
     let mut arrived = 0;
@@ -327,7 +327,7 @@ fn uc_never_delivers_incomplete_or_duplicate_messages() {
         world.network.set_conditions(Conditions::default());
         for node in [0, 1] {
             let before = world.nodes[node].recvs.len();
-            // What is left of the receives may be too short.
+            // The remaining receives may be too short.
             if before + 1 < sides[node].rooms.len() && sides[node].rooms[before] >= 8 {
                 let source = &sides[1 - node].source;
                 let last = request(99, SendOp::SendImm { imm: 99 }, &[sge(source, 0, 8)]);
@@ -344,12 +344,12 @@ fn uc_never_delivers_incomplete_or_duplicate_messages() {
 
 // ---- UD ----
 
-/// A queue pair, by its host and its place there.
+/// A queue pair, by its host and its index.
 type Place = (usize, usize);
 
-/// A message that was sent: by which queue pair, for which, and its bytes.
+/// A sent message: its sender, its destination, and its bytes.
 #[derive(Clone, Debug)]
-struct Note {
+struct SentDatagram {
     from: Place,
     to: BTreeSet<Place>,
     bytes: Vec<u8>,
@@ -358,18 +358,18 @@ struct Note {
 const HOSTS: usize = 3;
 /// Queue pairs of each host.
 const QPS: usize = 2;
-const NOTES: usize = 120;
+const DATAGRAMS: usize = 120;
 /// Bytes of a receive.
-const NOTE: usize = 40 + 1024;
+const RECEIVE_BYTES: usize = 40 + 1024;
 
 struct Ud {
     world: World,
     qps: Vec<[Qpn; QPS]>,
     inboxes: Vec<[Arc<Region>; QPS]>,
-    notes: Vec<Note>,
+    datagrams: Vec<SentDatagram>,
 }
 
-/// Multicast groups, and which queue pairs belong to them.
+/// Multicast groups and their members.
 #[derive(Default)]
 struct Groups([BTreeSet<Place>; 2]);
 
@@ -378,7 +378,7 @@ impl Groups {
         [239, 0, 0, number as u8].into()
     }
 
-    /// A queue pair joins a group or leaves it, when nothing is under way.
+    /// A queue pair joins or leaves a group, while no packet is in flight.
     fn change(&mut self, world: &mut World, qps: &[[Qpn; QPS]], choice: &mut Choice) {
         world.run(Duration::from_millis(1));
         let (number, node, n) =
@@ -393,7 +393,7 @@ impl Groups {
     }
 }
 
-/// Every queue pair sends to every other, to itself, and to groups; some use a wrong key.
+/// Every queue pair sends to every other, to itself, and to groups, sometimes with a wrong queue key.
 fn ud_run(seed: u64, conditions: Conditions, damage: Option<f64>) -> (Ud, Option<Copies>) {
     let mut choice = Choice::new(seed);
     let host = HostConfig {
@@ -405,20 +405,26 @@ fn ud_run(seed: u64, conditions: Conditions, damage: Option<f64>) -> (Ud, Option
     world.network.set_conditions(conditions);
     let copies = damage.map(|probability| lose_and_copy(&world, seed, probability));
     let mut link = Link { qp_type: QpType::Ud, ..Link::default() };
-    link.cap.max_recv_wr = 4 * NOTES as u32;
+    link.cap.max_recv_wr = 4 * DATAGRAMS as u32;
     let (mut qps, mut inboxes, mut sources) = (Vec::new(), Vec::new(), Vec::new());
     for node in 0..HOSTS {
         let pair = [0, 1].map(|n| {
             let qpn = world.create_qp(node, &link);
-            // Sequences that do not meet, so that a PSN names one packet.
+            // Disjoint PSN ranges, so that a PSN identifies one packet.
             let psn = (node * QPS + n) as u32 * 1000;
             world.connect(node, qpn, (node, qpn), &link, [psn, 0]);
             qpn
         });
         let inbox = pair.map(|qpn| {
-            let region = world.nodes[node].region(4 * NOTES * NOTE, 1 << 32, full_access());
-            for wr_id in 0..4 * NOTES {
-                world.post_recv(node, qpn, wr_id as u64, &[sge(&region, wr_id * NOTE, NOTE)]);
+            let region =
+                world.nodes[node].region(4 * DATAGRAMS * RECEIVE_BYTES, 1 << 32, full_access());
+            for wr_id in 0..4 * DATAGRAMS {
+                world.post_recv(
+                    node,
+                    qpn,
+                    wr_id as u64,
+                    &[sge(&region, wr_id * RECEIVE_BYTES, RECEIVE_BYTES)],
+                );
             }
             region
         });
@@ -426,14 +432,14 @@ fn ud_run(seed: u64, conditions: Conditions, damage: Option<f64>) -> (Ud, Option
         qps.push(pair);
         inboxes.push(inbox);
     }
-    let (mut notes, mut groups) = (Vec::new(), Groups::default());
-    for number in 0..NOTES {
+    let (mut datagrams, mut groups) = (Vec::new(), Groups::default());
+    for number in 0..DATAGRAMS {
         if choice.one_in(3) {
             groups.change(&mut world, &qps, &mut choice);
         }
         let mut one = || (choice.below(3) as usize, choice.below(2) as usize);
         let (from, to) = (one(), one());
-        // To a group it goes with the number that a queue pair has, which is not heeded.
+        // The queue pair number of a message to a group is ignored.
         let group = choice.one_in(3).then(|| choice.below(2) as usize);
         let ip = group.map_or(world.nodes[to.0].ip, Groups::ip);
         let mut for_these = group.map_or([to].into(), |number| groups.0[number].clone());
@@ -451,7 +457,7 @@ fn ud_run(seed: u64, conditions: Conditions, damage: Option<f64>) -> (Ud, Option
         let data = match inline {
             true => SendData::inline(&bytes),
             false => {
-                // Its bytes must stay until it has left.
+                // Its bytes must stay until it is sent.
                 sources[from.0].write_at(0, &bytes).unwrap();
                 sge(&sources[from.0], 0, len).into()
             }
@@ -465,41 +471,41 @@ fn ud_run(seed: u64, conditions: Conditions, damage: Option<f64>) -> (Ud, Option
         if !delivered {
             for_these.clear();
         }
-        notes.push(Note { from, to: for_these, bytes });
+        datagrams.push(SentDatagram { from, to: for_these, bytes });
     }
     world.run(Duration::from_secs(1));
-    (Ud { world, qps, inboxes, notes }, copies)
+    (Ud { world, qps, inboxes, datagrams }, copies)
 }
 
-/// What holds on any network. Returns how often each message has arrived where.
+/// Checks the invariants on any network. Returns the number of arrivals of each message by destination.
 fn ud_is_sound(seed: u64, ud: &Ud) -> Vec<BTreeMap<Place, usize>> {
-    let mut times = vec![BTreeMap::new(); NOTES];
+    let mut times = vec![BTreeMap::new(); DATAGRAMS];
     for (node, host) in ud.world.nodes.iter().enumerate() {
         let mut used = [0; QPS];
         for completion in &host.recvs {
             let context = format!("seed {seed:#x}, host {node}: {completion:?}");
             let number = completion.imm.unwrap() as usize;
-            let note = &ud.notes[number];
+            let datagram = &ud.datagrams[number];
             let n = ud.qps[node].iter().position(|qpn| *qpn == completion.qpn).unwrap();
-            assert!(note.to.contains(&(node, n)), "{context}: {note:?}");
-            let source = ud.qps[note.from.0][note.from.1];
+            assert!(datagram.to.contains(&(node, n)), "{context}: {datagram:?}");
+            let source = ud.qps[datagram.from.0][datagram.from.1];
             assert_eq!(completion.source_qp, Some(source), "{context}");
-            let len = note.bytes.len();
+            let len = datagram.bytes.len();
             let end = (completion.status, completion.byte_len as usize, completion.wr_id);
             assert_eq!(end, (WcStatus::Success, 40 + len, used[n]), "{context}");
             let mut found = vec![0; 40 + len];
-            ud.inboxes[node][n].read_at(used[n] as usize * NOTE, &mut found).unwrap();
-            assert!(found[40..] == note.bytes, "{context}: torn");
+            ud.inboxes[node][n].read_at(used[n] as usize * RECEIVE_BYTES, &mut found).unwrap();
+            assert!(found[40..] == datagram.bytes, "{context}: torn");
             let header = *found.first_chunk().unwrap();
             let sender = AddressVector::to_sender(&header).map(|av| av.gid.ip());
-            assert_eq!(sender, Some(ud.world.nodes[note.from.0].ip), "{context}");
+            assert_eq!(sender, Some(ud.world.nodes[datagram.from.0].ip), "{context}");
             used[n] += 1;
             *times[number].entry((node, n)).or_default() += 1;
         }
         for (n, qpn) in ud.qps[node].iter().enumerate() {
             let ends = host.sends.iter().filter(|c| c.qpn == *qpn);
             let ends: Vec<_> = ends.map(|c| (c.wr_id as usize, c.status)).collect();
-            let own = (0..NOTES).filter(|number| ud.notes[*number].from == (node, n));
+            let own = (0..DATAGRAMS).filter(|number| ud.datagrams[*number].from == (node, n));
             let own: Vec<_> = own.map(|number| (number, WcStatus::Success)).collect();
             assert_eq!(ends, own, "seed {seed:#x}: every request completes, in order");
             assert_eq!(ud.world.state(node, *qpn), QpState::Rts);
@@ -508,8 +514,8 @@ fn ud_is_sound(seed: u64, ud: &Ud) -> Vec<BTreeMap<Place, usize>> {
     times
 }
 
-/// UD-01, UD-06, UD-07, UD-09: each message arrives as often as its packet does, at the queue pair that
-/// it names or at the members of the group, and nowhere else.
+/// UD-01, UD-06, UD-07, UD-09: each message arrives as often as its packet, at its destination queue pair or at the
+/// members of its group, and nowhere else.
 #[test]
 fn ud_delivers_each_packet_to_the_queue_pair_it_names() {
     let mut at_several = 0;
@@ -520,14 +526,14 @@ fn ud_delivers_each_packet_to_the_queue_pair_it_names() {
         let copies = copies.unwrap();
         let copies = copies.lock().unwrap();
         let mut psns: BTreeMap<_, u32> = BTreeMap::new();
-        for (number, note) in ud.notes.iter().enumerate() {
-            // What is too long has no packet.
-            let next = psns.entry(note.from).or_default();
-            let psn = (note.from.0 * QPS + note.from.1) as u32 * 1000 + *next;
-            *next += u32::from(note.bytes.len() <= 1024);
+        for (number, datagram) in ud.datagrams.iter().enumerate() {
+            // A too long message has no packet.
+            let next = psns.entry(datagram.from).or_default();
+            let psn = (datagram.from.0 * QPS + datagram.from.1) as u32 * 1000 + *next;
+            *next += u32::from(datagram.bytes.len() <= 1024);
             let ip = |place: Place| ud.world.nodes[place.0].ip;
-            let times_at = |to| copies.get(&(ip(note.from), ip(to), psn)).copied().unwrap_or(1);
-            let expected = note.to.iter().map(|to| (*to, times_at(*to)));
+            let times_at = |to| copies.get(&(ip(datagram.from), ip(to), psn)).copied().unwrap_or(1);
+            let expected = datagram.to.iter().map(|to| (*to, times_at(*to)));
             let expected: BTreeMap<_, _> = expected.filter(|(_, times)| *times > 0).collect();
             assert_eq!(times[number], expected, "seed {seed:#x}: message {number}");
             at_several += usize::from(expected.len() > 1);
@@ -539,7 +545,7 @@ fn ud_delivers_each_packet_to_the_queue_pair_it_names() {
     assert!(at_several > 500, "{at_several} messages to groups arrived at several");
 }
 
-/// Damage never shows, nor does anything arrive somewhere else.
+/// Corruption is always detected, and no message arrives at another queue pair.
 #[test]
 fn ud_never_delivers_corrupt_messages() {
     let (mut arrived, mut twice) = (0, 0);

@@ -1,9 +1,8 @@
-//! Random binds, invalidations and accesses over a bad network, against a model of what is open.
+//! Random binds, invalidations and accesses over a lossy network, compared with a model of the access rights.
 //!
-//! One host owns memory and windows; the other, over two connections, tries what it likes. What
-//! succeeds, what fails and how, which memory has changed and which keys are good follows from the
-//! order of the operations alone. A refusal costs the connection, which is then made anew, as programs
-//! do. A failure prints its seed: `replay` runs it alone.
+//! One host owns memory and windows; the other accesses them at random over two connections. The order of operations
+//! alone determines successes, failures, changed memory and valid keys. A refused access fails the connection, which
+//! is then established again. A failure prints its seed: `replay` runs it alone.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -21,28 +20,28 @@ use softroce::transport::work::{RemoteAddr, SendData, SendOp, SendRequest, WcOpc
 use support::choice::Choice;
 use support::{Link, PD, World, pattern, replay, sge};
 
-/// The host that tries, and the one that owns.
+/// The accessing host, and the owner.
 const PEER: usize = 0;
 const OWNER: usize = 1;
 /// Connections between them.
 const CONNECTIONS: usize = 2;
 /// Bytes of each region.
 const LEN: usize = 16 << 10;
-/// Where the regions begin.
+/// First addresses of the regions.
 const BASES: [u64; 2] = [0x10_0000, 0x20_0000];
 const STEPS: usize = 60;
 
-/// What a window opens, to the model.
+/// Binding of a window, in the model.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     region: usize,
-    /// Of the region's first byte, and bytes.
+    /// Offset in the region, and length.
     offset: usize,
     len: usize,
     access: Access,
-    /// What the peer calls the first byte.
+    /// Address of the first byte for the peer.
     addr: u64,
-    /// Type 2: the connection.
+    /// Connection, for type 2.
     connection: Option<usize>,
 }
 
@@ -54,7 +53,7 @@ struct Window {
     bound: Option<Bound>,
 }
 
-/// A connection: our queue pairs at peer and owner.
+/// A connection: the queue pairs at the peer and the owner.
 type Ends = [Qpn; 2];
 
 struct Model {
@@ -66,16 +65,16 @@ struct Model {
     regions: [Arc<Region>; 2],
     contents: [Vec<u8>; 2],
     windows: Vec<Window>,
-    /// Keys that were good once: of nothing now, unless a window has come round to them.
+    /// Formerly valid keys, which are now invalid unless a window has reached them again.
     old: Vec<Rkey>,
-    /// What the peer sends, and where it puts what it reads.
+    /// Source of the peer's requests, and destination of its READs.
     source: Arc<Region>,
     sink: Arc<Region>,
     lossy: bool,
     tally: Tally,
 }
 
-/// What was tried, by opcode of the completion: how often it was done, and how often refused.
+/// Number of successful and of refused requests, by opcode of the completion.
 type Tally = BTreeMap<u8, (u64, u64)>;
 
 impl Model {
@@ -86,7 +85,7 @@ impl Model {
         let mtu = Mtu::ALL[choice.below(3) as usize];
         let link = Link { mtu, timeout: 10, ..Link::default() };
         let connections = [(); CONNECTIONS].map(|()| world.pair(&link));
-        // To one of the regions windows may be bound for writing, to the other for reading alone.
+        // Windows for writing may be bound to one region, and for reading only to the other.
         let rights = [Access::LOCAL_WRITE | Access::MW_BIND, Access::MW_BIND];
         let regions = [0, 1].map(|i| world.nodes[OWNER].region(LEN, BASES[i], rights[i]));
         let contents = [5, 6].map(|seed| pattern(seed, LEN));
@@ -134,14 +133,14 @@ impl Model {
         }
     }
 
-    /// Runs one request to its end, and checks how it ends. A failure costs the connection.
+    /// Runs one request to its completion and checks its status. A failure ends the connection.
     fn run(&mut self, node: usize, on: usize, op: SendOp, data: SendData, expected: WcStatus) {
         let qpn = self.connections[on][node];
         self.world.post_send(node, qpn, SendRequest::new(1, op, data).signaled());
         self.world.run(Duration::from_secs(100));
         let ends: Vec<_> = self.world.nodes[node].sends.drain(..).collect();
         let [end] = &ends[..] else { panic!("seed {:#x}: {op:?}: {ends:?}", self.seed) };
-        // Whoever refuses says so once. Who does not hear it hears nothing more.
+        // The refusing side sends one NAK. If it is lost, the requester receives no other.
         let lost = self.lossy && node == PEER && expected != WcStatus::Success;
         if !(lost && end.status == WcStatus::RetryExcErr) {
             assert_eq!(end.status, expected, "seed {:#x}: {op:?} on {on}", self.seed);
@@ -156,7 +155,7 @@ impl Model {
         }
     }
 
-    /// Makes a connection anew: with its queue pair the owner's windows of type 2 are free.
+    /// Establishes a connection again. Its reset frees the owner's windows of type 2.
     fn reconnect(&mut self, on: usize) {
         let ends = self.connections[on];
         for (node, qpn) in ends.into_iter().enumerate() {
@@ -164,7 +163,7 @@ impl Model {
             self.world.nodes[node].recvs.clear();
             self.world.nodes[node].events.clear();
             if node == PEER && self.choice.one_in(2) {
-                // Late packets of the old connection find nobody.
+                // Late packets of the old connection find no queue pair.
                 self.world.run(Duration::from_millis(1));
             }
         }
@@ -178,7 +177,7 @@ impl Model {
         let on = self.choice.below(CONNECTIONS as u64) as usize;
         let mut n = self.choice.below(self.windows.len() as u64) as usize;
         if self.windows[n].mw_type == MwType::Type2 && self.windows[n].bound.is_some() {
-            // Mostly not, for that is refused.
+            // Seldom, because it is refused.
             n -= usize::from(!self.choice.one_in(8));
         }
         let region = usize::from(self.choice.one_in(6));
@@ -189,7 +188,7 @@ impl Model {
         let zero_based_too = if self.windows[n].mw_type == MwType::Type2 { 3 } else { 12 };
         access.set(Access::ZERO_BASED, self.choice.one_in(zero_based_too));
         let offset = 8 * self.choice.below(LEN as u64 / 8) as usize;
-        // Now and then too long, or nothing.
+        // Sometimes too long, or empty.
         let len = match self.choice.below(12) {
             0 => 0,
             1 => LEN - offset + 1,
@@ -226,7 +225,7 @@ impl Model {
         window.bound = (len > 0).then_some(Bound { region, offset, len, access, addr, connection });
     }
 
-    /// A key to name: mostly of a window, sometimes an old one or that of a region.
+    /// Returns a key, mostly of a window, sometimes an old one or that of a region.
     fn some_key(&mut self) -> Rkey {
         let n = self.choice.below(self.windows.len() as u64) as usize;
         match self.choice.below(16) {
@@ -238,7 +237,7 @@ impl Model {
         }
     }
 
-    /// A connection: mostly that of the window with this key, where it has one.
+    /// Returns a connection, mostly that of the window with this key, if it has one.
     fn connection_for(&mut self, rkey: Rkey) -> usize {
         let bound = self.window_of(rkey).and_then(|n| self.windows[n].bound);
         let random = self.choice.below(CONNECTIONS as u64) as usize;
@@ -248,7 +247,7 @@ impl Model {
         }
     }
 
-    /// A key that can be invalidated, mostly.
+    /// Returns a key, mostly one that can be invalidated.
     fn key_to_invalidate(&mut self) -> Rkey {
         let good: Vec<_> = self
             .windows
@@ -268,7 +267,7 @@ impl Model {
         self.windows.iter().position(|window| window.rkey == rkey)
     }
 
-    /// Whether a key can be invalidated over this connection: which window ends.
+    /// Returns the window that an invalidation of this key over this connection unbinds, if any.
     fn invalidatable(&self, rkey: Rkey, on: usize) -> Option<usize> {
         self.window_of(rkey)
             .filter(|n| self.windows[*n].bound.is_some_and(|bound| bound.connection == Some(on)))
@@ -291,7 +290,7 @@ impl Model {
         let len = self.choice.below(3000) as usize;
         let window = self.invalidatable(rkey, on);
         let expected = window.map_or(WcStatus::RemAccessErr, |_| WcStatus::Success);
-        // The owner's own memory: the message does not matter here.
+        // The owner's own memory, which does not matter here.
         let into = self.world.nodes[OWNER].region(LEN, 0x50_0000, Access::LOCAL_WRITE);
         let qpn = self.connections[on][OWNER];
         self.world.post_recv(OWNER, qpn, 7, &[sge(&into, 0, LEN)]);
@@ -300,7 +299,7 @@ impl Model {
             self.windows[n].bound = None;
         }
         let op = SendOp::SendInv { rkey };
-        // A failure clears what the owner was told: it is looked at before.
+        // Checked before a failure clears the owner's events.
         self.world.nodes[OWNER].recvs.clear();
         self.run(PEER, on, op, data, expected);
         if window.is_some() {
@@ -312,7 +311,7 @@ impl Model {
         self.world.nodes[OWNER].memory.deregister(&into);
     }
 
-    /// The peer tries something, mostly at the edge of what a window opens.
+    /// The peer accesses memory, mostly near the bounds of a window.
     fn access(&mut self) {
         let rkey = self.some_key();
         let on = self.connection_for(rkey);
@@ -360,7 +359,7 @@ impl Model {
         }
     }
 
-    /// What an access that was allowed has done.
+    /// Applies a permitted access to the model.
     fn apply(&mut self, kind: u64, region: usize, offset: usize, from: usize, len: usize) {
         let bytes = &mut self.contents[region][offset..offset + len];
         let mut read = vec![0; len];
@@ -392,7 +391,7 @@ impl Model {
     }
 }
 
-/// Runs one seed: what was tried, and how many packets were sent again.
+/// Runs one seed. Returns the requests by result, and the number of retransmitted packets.
 fn run(seed: u64, conditions: Conditions) -> (Tally, u64) {
     let mut model = Model::new(seed, conditions);
     for _ in 0..STEPS {
@@ -407,7 +406,7 @@ fn conditions(loss: f64) -> Conditions {
     Conditions { loss, duplicate: loss, reorder: loss, delay, ..Conditions::default() }
 }
 
-/// Runs some seeds, and returns how many packets were sent again.
+/// Runs some seeds, and returns the number of retransmitted packets.
 fn seeds(first: u64, count: u64, loss: f64) -> u64 {
     let (mut total, mut retransmitted) = (Tally::new(), 0);
     for seed in first..first + count {
@@ -418,7 +417,7 @@ fn seeds(first: u64, count: u64, loss: f64) -> u64 {
             *sum = (sum.0 + done, sum.1 + refused);
         }
     }
-    // Of everything a good part was done, and a good part refused.
+    // Many requests of each kind succeeded, and many were refused.
     assert_eq!(total.len(), 6, "{total:?}");
     for (opcode, (done, refused)) in &total {
         let all = done + refused;
@@ -438,7 +437,7 @@ fn access_through_windows_conforms_to_the_model_despite_loss() {
     assert!(seeds(0x7000, 200, 0.03) > 0);
 }
 
-/// `SEED=0x7012 LOSS=0.03 cargo test --test model_windows replay` runs one seed again.
+/// `SEED=0x7012 LOSS=0.03 cargo test --test model_windows replay` runs one seed.
 #[test]
 fn replay() {
     run(replay::seed(0x8000), conditions(replay::value("LOSS", 0.02)));

@@ -57,7 +57,7 @@ fn retries(world: &World) -> (u64, u64) {
     counters.fold((0, 0), |sum, c| (sum.0 + c.retransmitted, sum.1 + c.timeouts))
 }
 
-// ---- a path that numbers segments otherwise ----
+// ---- a path that renumbers segments ----
 
 /// Splits bursts into datagrams with identification 0, so that the ICRC of all but the first is invalid for receivers
 /// that see IP headers.

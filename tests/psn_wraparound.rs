@@ -20,7 +20,7 @@ const LONG: u32 = 64 << 20;
 const PACKETS: u32 = LONG / 256;
 const LAP: u32 = 1 << 24;
 
-/// A responder whose cache holds more than a lap of long READs, and a counter of the peer's PSNs.
+/// A responder with a replay cache for more than a lap of long READs, and the next PSN of its peer.
 struct Peer {
     t: Script,
     long: Arc<Region>,

@@ -659,7 +659,7 @@ fn query_returns_the_attributes() {
     assert!(!info.sq_draining);
 }
 
-// ---- what leaves in which state ----
+// ---- sending by state ----
 
 /// Length of a message of 100 packets from PSN 5 on.
 const LONG: usize = 25_600;

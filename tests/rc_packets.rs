@@ -1,5 +1,4 @@
-//! Which packets reach an RC queue pair, and what those that do not leave behind: nothing but a
-//! count. Nothing that arrives makes an engine panic.
+//! Packets that an RC queue pair drops: they change nothing except a counter, and none causes a panic.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -22,8 +21,8 @@ use support::script::{OURS, PEER, Script, bytes, ok, rts_qp};
 
 const WRITE: &str = "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8";
 
-/// Plays a datagram to a queue pair that would take it if it were right: it is dropped for this
-/// reason, nothing is answered, and the right one is taken afterwards.
+/// Checks that a queue pair drops a damaged datagram for this reason without a response, and accepts the correct one
+/// afterwards.
 #[track_caller]
 fn dropped(t: &mut Script, datagram: &[u8], reason: DropReason) {
     let meta = t.meta();
@@ -50,8 +49,8 @@ fn still_taken(t: &mut Script) {
 #[test]
 fn packet_with_a_wrong_icrc_is_dropped_without_a_response() {
     let mut t = Script::responder(rts_qp());
-    // Every bit, but those that routers may change; the opcode's and the length's have their own
-    // reasons first, and the queue pair number leads elsewhere.
+    // Every bit except those that routers change. Changes of the opcode, the length and the queue pair number have
+    // other drop reasons.
     let packet = t.packet(WRITE);
     let mut refused = 0;
     for bit in (0..packet.len() * 8).filter(|bit| bit / 8 != 4) {
@@ -70,7 +69,7 @@ fn packet_with_a_wrong_icrc_is_dropped_without_a_response() {
     still_taken(&mut t);
 }
 
-/// CRC-08: an answer too, and nothing moves.
+/// CRC-08: responses too.
 #[test]
 fn ack_with_a_wrong_icrc_is_ignored() {
     let mut t = Script::requester(rts_qp());
@@ -86,7 +85,7 @@ fn ack_with_a_wrong_icrc_is_ignored() {
     assert_eq!((t.dropped(DropReason::BadIcrc), t.sends()), (3, vec![]));
 }
 
-/// CRC-04: the identification that a socket hides is solved for, and one that is seen must be right.
+/// CRC-04: a hidden identification is recovered, and a visible one must match.
 #[test]
 fn icrc_check_uses_the_known_ip_header_fields() {
     let mut t = Script::responder(rts_qp());
@@ -121,7 +120,7 @@ fn packet_with_an_unassigned_opcode_is_dropped() {
     let unassigned: Vec<u8> = (0..=255).filter(|byte| Opcode::from_byte(*byte).is_none()).collect();
     assert!(unassigned.contains(&0xff) && unassigned.contains(&0x15));
     for byte in unassigned {
-        // Long enough for anything, and too short for anything.
+        // Longer than all headers, and shorter than all headers.
         for mut packet in [t.packet(WRITE), t.packet(WRITE)[..16].to_vec()] {
             packet[0] = byte;
             let packet = t.seal(packet);
@@ -181,12 +180,12 @@ fn packet_of_another_transport_is_dropped() {
     still_taken(&mut t);
 }
 
-/// CC-02, CC-03: it is told apart from what has to be executed, and answered with nothing.
+/// CC-02, CC-03: a CNP is not a request and has no response.
 #[test]
 fn cnp_is_counted_and_changes_nothing() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "CNP psn=5 becn");
-    // An adapter may send it from port 0.
+    // An adapter may send it from UDP port 0.
     let source = SocketAddr::new(PEER, 0);
     let mut packet = t.packet("CNP psn=5 becn");
     Flow::new(source, SocketAddr::new(OURS, ROCE_PORT)).seal(0, &mut packet);
@@ -211,7 +210,7 @@ fn packet_of_another_partition_is_dropped() {
         let packet = t.packet(&line);
         dropped(&mut t, &packet, DropReason::PKeyMismatch);
     }
-    // We are a full member, so a limited one may talk to us.
+    // This side is a full member, so it accepts limited members.
     t.rx(0, "WRITE_ONLY psn=5 ackreq pkey=0x7fff va=0x1000 rkey=mem dmalen=8 len=8");
     t.tx(0, "ACK psn=5 msn=1");
 }
@@ -232,7 +231,7 @@ fn packet_from_or_to_another_address_is_dropped() {
     still_taken(&mut t);
 }
 
-/// §1.1: the source port, TTL and TOS of a peer are its own.
+/// §1.1: the source port, TTL and TOS of a peer are arbitrary.
 #[test]
 fn receiver_ignores_source_port_ttl_and_tos() {
     let mut t = Script::responder(rts_qp());
@@ -303,7 +302,7 @@ fn connection_works_over_ipv6() {
     let mut burst = Burst::new();
     assert!(t.engine.poll_transmit(Instant::ZERO, &mut burst));
     assert_eq!((burst.path.source, burst.path.destination), (ours, peer));
-    // The same packet over IPv4 is from somebody else.
+    // The same packet over IPv4 has another source address.
     let packet = t.packet(WRITE);
     t.rx_bytes(0, &packet);
     assert_eq!(t.dropped(DropReason::WrongAddress), 1);
@@ -312,20 +311,20 @@ fn connection_works_over_ipv6() {
 
 // ---- hostile packets ----
 
-/// Where a queue pair stands when a hostile packet arrives.
+/// State of a queue pair at the arrival of a hostile packet.
 #[derive(Clone, Copy, Debug)]
-enum Standing {
+enum ReceiverState {
     Idle,
     InSend,
     InWrite,
-    /// A SEND, a READ and an atomic are outstanding, and READs and atomics are remembered.
+    /// A SEND, a READ and an atomic are outstanding, and the replay cache contains READs and atomics.
     Busy,
 }
 
-impl Standing {
+impl ReceiverState {
     const ALL: [Self; 4] = [Self::Idle, Self::InSend, Self::InWrite, Self::Busy];
 
-    /// A queue pair that stands there, fresh from RESET.
+    /// Takes a queue pair from RESET to this state.
     fn prepare(self, t: &mut Script) {
         t.modify(QpAttr::to(QpState::Reset)).unwrap();
         t.bring_to(QpState::Rts);
@@ -347,7 +346,7 @@ impl Standing {
         }
     }
 
-    /// PSNs that matter there: expected, old, ahead, outstanding.
+    /// Returns relevant PSNs: expected, duplicate, ahead, outstanding.
     fn psns(self) -> &'static [u32] {
         match self {
             Self::Idle => &[5, 4, 6],
@@ -357,8 +356,8 @@ impl Standing {
     }
 }
 
-/// What must hold after any packet: the engine answers, its outputs are sane, and memory that was
-/// not opened is as it was.
+/// Checks after any packet: the engine works, its outputs are valid, and memory outside of the granted access is
+/// unchanged.
 fn survives(t: &mut Script) {
     let sent = t.all(0);
     assert!(sent.len() < 40, "{} packets", sent.len());
@@ -368,12 +367,12 @@ fn survives(t: &mut Script) {
     t.events();
 }
 
-/// Every opcode with every length up to 64, wherever the queue pair stands, with an ICRC that is
-/// right. (With a wrong one, nothing gets this far.)
+/// Every opcode with every length up to 64 in every state, with a valid ICRC. (Packets with an invalid ICRC are
+/// dropped earlier.)
 #[test]
 fn every_opcode_with_every_length_is_handled() {
     let mut t = Script::responder(rts_qp());
-    for standing in Standing::ALL {
+    for standing in ReceiverState::ALL {
         standing.prepare(&mut t);
         for (opcode, psn) in
             Opcode::ALL.iter().flat_map(|o| standing.psns().iter().map(move |psn| (o, psn)))
@@ -395,12 +394,12 @@ fn every_opcode_with_every_length_is_handled() {
     }
 }
 
-/// A source of hostile bytes.
+/// A source of random bytes.
 fn random(seed: u8) -> TestRng {
     TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32])
 }
 
-/// Headers full of random bits, and of values at their bounds.
+/// Headers with random bits and with extreme values.
 #[test]
 fn random_headers_change_nothing() {
     let mut t = Script::responder(rts_qp());
@@ -409,7 +408,7 @@ fn random_headers_change_nothing() {
     let opcodes: Vec<_> = Opcode::ALL.iter().filter(|o| o.byte() < 0x20).collect();
     for round in 0..40_000 {
         if round % 8 == 0 || t.state() == QpState::Err {
-            Standing::ALL[random.next_u32() as usize % 4].prepare(&mut t);
+            ReceiverState::ALL[random.next_u32() as usize % 4].prepare(&mut t);
         }
         let opcode = opcodes[random.next_u32() as usize % opcodes.len()];
         let len = match random.next_u32() % 4 {
@@ -443,7 +442,7 @@ fn random_headers_change_nothing() {
     }
 }
 
-/// Bytes that nobody has sealed.
+/// Random bytes without a valid ICRC.
 #[test]
 fn random_bytes_are_dropped() {
     let mut t = Script::responder(rts_qp());
@@ -464,7 +463,7 @@ fn random_bytes_are_dropped() {
     still_taken(&mut t);
 }
 
-/// Buffers that no kernel would make: segments longer than the buffer, of no bytes, of one.
+/// Invalid GRO buffers: segments longer than the buffer, of 0 bytes, of 1 byte.
 #[test]
 fn malformed_gro_buffers_are_handled() {
     let mut t = Script::responder(rts_qp());

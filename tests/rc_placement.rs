@@ -1,8 +1,8 @@
 //! FLUSH and ATOMIC WRITE, packet by packet, at either end.
 //!
-//! Both are answered like a READ of no bytes, and only so. As in the other scripts the path MTU is
-//! 256, both sides begin with PSN 5, four requests with a response may be outstanding, and
-//! `va=0x1000 rkey=mem` is 64 KiB that the peer may write, read, count in and flush.
+//! An empty READ response is the only valid response to both. As in the other scripts, the path MTU is 256, both
+//! sides start with PSN 5, four requests with a response may be outstanding, and `va=0x1000 rkey=mem` is 64 KiB that
+//! the peer may write, read, change by atomics and flush.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -40,7 +40,7 @@ fn flush_and_atomic_write_complete_with_an_empty_read_response() {
     assert_eq!(t.sends(), [ok(2, WcOpcode::AtomicWrite, 8)]);
 }
 
-/// REQ-40: an acknowledgement says that the answer was lost.
+/// REQ-40: an acknowledgement implies that the response was lost.
 #[test]
 fn ack_does_not_complete_flush_and_atomic_write() {
     let mut t = Script::requester(rts_qp());
@@ -84,7 +84,7 @@ fn flush_of_a_region_carries_its_key_only() {
     assert_eq!(t.sends(), [failed(1, WcStatus::RemAccessErr)]);
 }
 
-/// They count as READs and atomics do, and a fence waits for them.
+/// They count like READs and atomics, and a fence waits for them.
 #[test]
 fn flush_and_atomic_write_count_towards_max_rd_atomic() {
     let mut t = Script::requester(Link { rd_atomic: 2, ..rts_qp() });
@@ -152,9 +152,9 @@ fn posting_refuses_invalid_flushes_and_atomic_writes() {
     }
 }
 
-// ---- which ICRC a FLUSH has ----
+// ---- the ICRC of a FLUSH ----
 
-/// The ICRC of a packet that has left is the specification's, else rxe's.
+/// Returns whether a packet has the ICRC of the specification, instead of rxe's.
 fn is_plain(sent: &Sent) -> bool {
     let path = &sent.path;
     let flow = Flow::new((OURS, path.source_port).into(), (PEER, ROCE_PORT).into());
@@ -165,7 +165,7 @@ fn is_plain(sent: &Sent) -> bool {
     plain == sent.bytes
 }
 
-/// A packet of the peer as kernel rxe would have it: without MigReq.
+/// Delivers a packet as kernel rxe sends it, without MigReq.
 fn rx_of_rxe(t: &mut Script, us: u64, line: &str) {
     let mut packet = t.packet(line);
     packet[1] &= !0x40;
@@ -197,7 +197,7 @@ fn unanswered_flush_is_retried_with_the_other_icrc() {
     assert!(!is_plain(&t.tx(1049, &format!("{FLUSH} dmalen=8"))));
     t.rx(1100, "READ_RESPONSE_ONLY psn=5 msn=1 len=0");
     assert_eq!(t.sends(), [ok(1, WcOpcode::Flush, 0)]);
-    // What was answered stays, and is not given up for one loss.
+    // The variant that was answered remains in use despite one loss.
     t.flush_remote(2, 8);
     let flush = format!("{} dmalen=8", FLUSH.replace("psn=5", "psn=6"));
     assert!(!is_plain(&t.tx(1100, &flush)));
@@ -207,7 +207,7 @@ fn unanswered_flush_is_retried_with_the_other_icrc() {
     assert_eq!(t.sends(), [ok(2, WcOpcode::Flush, 0)]);
 }
 
-/// The peer misses the FLUSH because of what comes behind it, and needs no timer.
+/// The peer's NAK shows that it dropped the FLUSH, before any timer.
 #[test]
 fn sequence_nak_of_a_flush_switches_the_icrc() {
     let mut t = Script::requester(rts_qp());
@@ -276,7 +276,7 @@ fn duplicate_atomic_write_is_answered_without_execution() {
     assert_eq!((t.dropped(DropReason::StaleDuplicate), t.mem.load_u64(0)), (2, Ok(77)));
 }
 
-/// One that the network has lost takes its successors with it, until it comes again.
+/// After the loss of an ATOMIC WRITE its successors are retransmitted too.
 #[test]
 fn requests_behind_a_lost_atomic_write_wait_for_it() {
     let mut t = Script::responder(rts_qp());
@@ -315,7 +315,7 @@ fn flushes_beyond_max_dest_rd_atomic_are_answered() {
     t.tx(1, "READ_RESPONSE_ONLY psn=7 msn=3 len=0");
 }
 
-/// One request fails and the queue pair with it: what the peer is told, and what the application.
+/// Checks that a request fails the queue pair with this NAK and this event.
 #[track_caller]
 fn refused(mut t: Script, line: &str, nak: &str) {
     t.rx(0, line);
@@ -369,7 +369,7 @@ fn flush_requires_a_valid_placement_type_and_selectivity() {
         (flush(1, 0, "0xfff", 8), "NAK_ACCESS"),
         (flush(1, 0, "0xffffffffffffffff", 8), "NAK_ACCESS"),
         (flush(1, 1, "0x1000", 8).replace("rkey=mem", "rkey=0x00000001"), "NAK_ACCESS"),
-        // Only READ and WRITE of no bytes need no key.
+        // Only empty READs and WRITEs need no key.
         (flush(1, 0, "0x1000", 0).replace("rkey=mem", "rkey=0x00000001"), "NAK_ACCESS"),
     ];
     for (line, nak) in cases {
@@ -382,7 +382,7 @@ fn flush_requires_a_valid_placement_type_and_selectivity() {
     }
 }
 
-/// RSP-29, and the same of the region's rights.
+/// RSP-29, and the same for the region's access rights.
 #[test]
 fn flush_and_atomic_write_need_rights_of_queue_pair_and_region() {
     let flush = "FLUSH psn=5 ackreq placement=0x1 selectivity=1 va=0x0 rkey=mem dmalen=0";

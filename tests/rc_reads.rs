@@ -1,8 +1,7 @@
-//! The RC requester and its READs and atomics, packet by packet: answers, whole, in parts and not at
-//! all.
+//! READs and atomics of the RC requester, packet by packet: complete, partial and missing responses.
 //!
-//! It starts with PSN 5, the path MTU is 256, four READs or atomics may be outstanding, the peer's
-//! memory is `va=0x8000 rkey=0x00000100`, and an ACK is waited for 1048.576 µs.
+//! The first PSN is 5, the path MTU is 256, four READs or atomics may be outstanding, the peer's memory is `va=0x8000
+//! rkey=0x00000100`, and the ACK timeout is 1048.576 µs.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -38,7 +37,7 @@ fn ack_beyond_a_read_implies_its_lost_response() {
     assert_eq!(t.sends(), [ok(2, READ, 300), ok(3, SEND, 8)]);
 }
 
-/// REQ-12: an acknowledgement of the READ's own PSN is no answer either; nor for an atomic.
+/// REQ-12: an acknowledgement of the READ's own PSN is no response; nor for an atomic.
 #[test]
 fn read_or_atomic_completes_with_its_response_only() {
     let mut t = Script::requester(rts_qp());
@@ -46,7 +45,7 @@ fn read_or_atomic_completes_with_its_response_only() {
     t.tx(0, "FETCH_ADD psn=5 ackreq va=0x8000 rkey=0x00000100 add=0x7");
     t.rx(1, "ACK psn=5 msn=1");
     t.tx(1, "FETCH_ADD psn=5 ackreq va=0x8000 rkey=0x00000100 add=0x7");
-    // The same news once more: it has been acted upon.
+    // A duplicate has no further effect.
     t.rx(2, "ACK psn=5 msn=1");
     t.quiet(2);
     t.rx(3, "ATOMIC_ACK psn=5 msn=1 value=0x63");
@@ -88,7 +87,7 @@ fn gap_in_a_read_response_is_requested_again() {
     assert_eq!(t.answer(1000), parts.concat());
 }
 
-/// REQ-14: what was on its way behind the gap tells nothing new.
+/// REQ-14: packets in flight behind the gap cause no further request.
 #[test]
 fn gap_in_a_read_response_is_requested_once() {
     let mut t = Script::requester(rts_qp());
@@ -100,18 +99,18 @@ fn gap_in_a_read_response_is_requested_once() {
     t.rx(2, "READ_RESPONSE_MIDDLE psn=8 len=256");
     t.rx(2, "READ_RESPONSE_LAST psn=9 msn=1 len=176");
     t.quiet(1000);
-    // It is kept until the gap is filled.
+    // The packet is buffered until the gap is filled.
     assert_eq!((t.sends(), t.engine.counters().kept_ahead), (vec![], 4));
     t.rx(1000, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
     assert_eq!(t.sends(), [ok(1, READ, 1200)]);
     let parts = [5, 6, 7, 8].map(|psn| pattern(psn, 256));
     assert_eq!(t.answer(1200), [parts.concat(), pattern(9, 176)].concat());
-    // What comes again is nothing new.
+    // Duplicates have no effect.
     t.rx(1001, "READ_RESPONSE_MIDDLE psn=6 len=256");
     assert_eq!(t.dropped(DropReason::Ghost), 1);
 }
 
-/// REQ-14: of each READ that lacks some of its answer the rest is asked for again, and nothing else.
+/// REQ-14: exactly the missing parts of each READ are requested again.
 #[test]
 fn received_packets_behind_a_gap_are_not_requested_again() {
     let mut t = Script::requester(rts_qp());
@@ -121,7 +120,7 @@ fn received_packets_behind_a_gap_are_not_requested_again() {
     t.fetch_add(4, 7);
     t.send(5, 8);
     t.all(0);
-    // Of the first the middle is lost, of the second everything.
+    // The middle of the first response is lost, and all of the second.
     t.rx(1, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
     t.rx(1, "READ_RESPONSE_LAST psn=7 msn=1 len=88");
     t.tx(1, "READ_REQUEST psn=6 ackreq va=0x8100 rkey=0x00000100 dmalen=344");
@@ -129,7 +128,7 @@ fn received_packets_behind_a_gap_are_not_requested_again() {
     t.tx(2, "READ_REQUEST psn=8 ackreq va=0x8000 rkey=0x00000100 dmalen=600");
     t.rx(3, "READ_RESPONSE_MIDDLE psn=12 len=256");
     t.quiet(3);
-    // The end of the third is lost too, and the answer to the atomic.
+    // The end of the third is lost too, and the response of the atomic.
     t.rx(4, "ACK psn=15 msn=5");
     t.tx(4, "READ_REQUEST psn=13 ackreq va=0x8200 rkey=0x00000100 dmalen=88");
     t.tx(4, "FETCH_ADD psn=14 ackreq va=0x8000 rkey=0x00000100 add=0x7");
@@ -146,12 +145,11 @@ fn received_packets_behind_a_gap_are_not_requested_again() {
     assert_eq!(t.sends(), [ok(3, READ, 600), ok(4, ADD, 8), ok(5, SEND, 8)]);
 }
 
-/// REQ-14: a request that is repeated for a missing answer takes room in the window of the peer like any other. Here
-/// three packets that go alone fill it.
+/// REQ-14: repeated requests occupy the peer's window like others. Here three single packets fill it.
 #[test]
 fn repeated_read_request_occupies_the_window() {
     let mut t = Script::with(rts_qp(), |config| {
-        // A burst to an address of this host costs less than its packets alone.
+        // A burst to a local address is charged less than its packets sent alone.
         config.gids.push(PEER.into());
         config.peer_receive_buffer = 4096;
     });
@@ -195,7 +193,7 @@ fn bursts_of_repeated_requests(t: &mut Script, us: u64, first: u32) -> usize {
 fn repeated_read_requests_share_a_burst() {
     let mut t = Script::requester(rts_qp());
     assert_eq!(bursts_of_repeated_requests(&mut t, 0, 5), 1);
-    // A burst of which the peer may not have had the second packet.
+    // A burst of which the second packet may be lost.
     t.send(1, 512);
     let sent = t.all(1);
     assert_eq!((sent.len(), sent[0].burst), (2, sent[1].burst));
@@ -205,7 +203,7 @@ fn repeated_read_requests_share_a_burst() {
     assert_eq!(bursts_of_repeated_requests(&mut t, 1050, 10), 2);
 }
 
-/// REQ-14: a copy of an answer that is kept already tells nothing new.
+/// REQ-14: a duplicate of a buffered response has no effect.
 #[test]
 fn duplicate_of_a_buffered_response_is_ignored() {
     let mut t = Script::requester(rts_qp());
@@ -221,7 +219,7 @@ fn duplicate_of_a_buffered_response_is_ignored() {
     assert_eq!(t.sends(), [ok(1, READ, 600)]);
 }
 
-/// REQ-14: without room to keep answers the requester goes back to the first that is missing.
+/// REQ-14: without a response buffer the requester returns to the first missing packet.
 #[test]
 fn full_response_buffer_causes_a_request_for_all_packets() {
     let mut t = Script::with(rts_qp(), |config| config.reorder_buffer = 0);
@@ -238,7 +236,7 @@ fn full_response_buffer_causes_a_request_for_all_packets() {
     assert_eq!(t.sends(), [ok(1, READ, 600), ok(2, SEND, 8)]);
 }
 
-/// REQ-14: what is lost a second time is found out by the ACK timer, and everything asked for again.
+/// REQ-14: the ACK timer detects the second loss, and everything is requested again.
 #[test]
 fn response_lost_twice_is_requested_after_a_timeout() {
     let mut t = Script::requester(rts_qp());
@@ -257,7 +255,7 @@ fn response_lost_twice_is_requested_after_a_timeout() {
     assert_eq!(t.sends(), [ok(1, READ, 300), ok(2, READ, 8)]);
 }
 
-/// REQ-14: a peer that is busy with the rest of an old answer takes up the new question after it.
+/// REQ-14: a peer that still sends the rest of an old response answers the new request afterwards.
 #[test]
 fn rest_of_an_old_response_uses_no_retries() {
     let mut t = Script::requester(Link { retry_cnt: 1, ..rts_qp() });
@@ -270,7 +268,7 @@ fn rest_of_an_old_response_uses_no_retries() {
         t.rx(900 * (psn - 7), &format!("READ_RESPONSE_MIDDLE psn={psn} len=256"));
     }
     t.rx(6300, "READ_RESPONSE_LAST psn=14 msn=1 len=256");
-    // Silence after that is what the timer is for.
+    // The timer covers the silence after that.
     t.quiet(6300 + 1048);
     t.tx(6300 + 1049, "READ_REQUEST psn=6 ackreq va=0x8100 rkey=0x00000100 dmalen=2304");
     t.quiet(6300 + 2096);
@@ -279,7 +277,7 @@ fn rest_of_an_old_response_uses_no_retries() {
     assert_eq!(t.sends(), [failed(1, WcStatus::RetryExcErr)]);
 }
 
-/// REQ-16: the two forms of an answer to a resumed READ, from its middle and of its last packet.
+/// REQ-16: the two forms of a response to a resumed READ: from the middle, and of the last packet.
 #[test]
 fn resumed_read_response_may_start_with_first_or_middle() {
     for (first, last) in [
@@ -300,7 +298,7 @@ fn resumed_read_response_may_start_with_first_or_middle() {
     }
 }
 
-/// REQ-16: the first answer was only late; its packets are taken in its own form.
+/// REQ-16: the first response was late, and its packets are accepted.
 #[test]
 fn late_response_is_accepted_after_a_repeated_request() {
     let mut t = Script::requester(rts_qp());
@@ -312,7 +310,7 @@ fn late_response_is_accepted_after_a_repeated_request() {
     t.rx(1051, "READ_RESPONSE_MIDDLE psn=7 len=256");
     t.rx(1051, "READ_RESPONSE_LAST psn=8 msn=1 len=232");
     assert_eq!(t.sends(), [ok(1, READ, 1000)]);
-    // And then the second.
+    // Then the second response.
     t.rx(1052, "READ_RESPONSE_FIRST psn=6 msn=1 len=256");
     t.rx(1052, "READ_RESPONSE_MIDDLE psn=7 len=256");
     t.rx(1052, "READ_RESPONSE_LAST psn=8 msn=1 len=232");
@@ -380,7 +378,7 @@ fn response_with_another_opcode_is_a_bad_response() {
     }
 }
 
-/// REQ-17: an answer to what was no question.
+/// REQ-17: a response to another request.
 #[test]
 fn read_response_to_a_send_is_a_bad_response() {
     for bad in ["READ_RESPONSE_ONLY psn=6 msn=2 len=0", "ATOMIC_ACK psn=6 msn=2 value=0x0"] {
@@ -393,7 +391,7 @@ fn read_response_to_a_send_is_a_bad_response() {
     }
 }
 
-/// REQ-04: a READ of no bytes has an answer of no bytes, into no memory.
+/// REQ-04: an empty READ has an empty response, and writes no memory.
 #[test]
 fn empty_read_is_answered() {
     let mut t = Script::requester(rts_qp());
@@ -418,7 +416,7 @@ fn atomic_result_is_in_host_byte_order() {
     assert_eq!(t.answers.load_u64(0), Ok(0x0102_0304_0506_0708));
 }
 
-/// The answer to a READ is scattered over its pieces in order.
+/// The response of a READ scatters over its elements in order.
 #[test]
 fn response_scatters_to_32_sges() {
     let mut t = Script::requester(rts_qp());
@@ -442,7 +440,7 @@ fn nak_within_a_read_response_fails_the_read() {
         ("NAK_ACCESS psn=7 msn=2", WcStatus::RemAccessErr),
         ("NAK_OP psn=7 msn=2", WcStatus::RemOpErr),
         ("NAK_INV psn=7 msn=2", WcStatus::RemInvReqErr),
-        // Packet 7 of the answer was lost too; no more of it will come.
+        // Packet 7 of the response was lost too, and will not be sent again.
         ("NAK_ACCESS psn=8 msn=2", WcStatus::RemAccessErr),
     ] {
         let mut t = Script::requester(rts_qp());
@@ -478,7 +476,7 @@ fn read_response_with_a_nak_syndrome_is_a_bad_response() {
         }
         assert_eq!(t.all(0).len(), 2);
         t.rx(1, bad);
-        // It is the answer to the second request, so the first has arrived.
+        // The response to the second request implies the arrival of the first.
         assert_eq!(t.sends(), [ok(1, SEND, 8), failed(2, WcStatus::BadRespErr)], "{bad}");
         assert_eq!(t.answers.load_u64(0), Ok(0));
     }
@@ -502,7 +500,7 @@ fn outstanding_reads_and_atomics_stay_within_max_rd_atomic() {
     assert_eq!(t.sends(), [ok(1, READ, 300)]);
 }
 
-/// REQ-31: a retry does not count them twice, nor forget one.
+/// REQ-31: retries neither count requests twice nor lose one.
 #[test]
 fn count_of_outstanding_reads_survives_a_retry() {
     let mut t = Script::requester(Link { rd_atomic: 2, ..rts_qp() });
@@ -512,7 +510,7 @@ fn count_of_outstanding_reads_survives_a_retry() {
     t.tx(0, "FETCH_ADD psn=5 ackreq va=0x8000 rkey=0x00000100 add=0x1");
     t.tx(0, "FETCH_ADD psn=6 ackreq va=0x8000 rkey=0x00000100 add=0x2");
     t.tx(1049, "FETCH_ADD psn=5 ackreq va=0x8000 rkey=0x00000100 add=0x1");
-    // The answer to the first is late. The second has not been sent again yet.
+    // The response to the first is late. The second was not retransmitted yet.
     t.rx(1049, "ATOMIC_ACK psn=5 msn=1 value=0x0");
     t.tx(1049, "FETCH_ADD psn=6 ackreq va=0x8000 rkey=0x00000100 add=0x2");
     t.tx(1049, "FETCH_ADD psn=7 ackreq va=0x8000 rkey=0x00000100 add=0x3");
@@ -533,7 +531,7 @@ fn reads_without_max_rd_atomic_are_refused() {
     assert_eq!(t.post(add), Err(PostError::NoReads));
 }
 
-/// REQ-32: kernel rxe takes the attribute, and its send queue stands still.
+/// REQ-32: kernel rxe accepts the attribute, and its send queue stalls.
 #[test]
 fn outstanding_reads_stay_counted_until_answered() {
     let none = QpAttr { max_rd_atomic: Some(0), ..QpAttr::to(QpState::Sqd) };
@@ -622,7 +620,7 @@ fn completions_arrive_in_posting_order() {
     assert_eq!(t.sends(), [ok(1, READ, 8), ok(2, SEND, 8)]);
 }
 
-/// A READ asks for no more at once than fits the own receive buffer: here, 8 packets of 256 bytes.
+/// READs request at most as much as the receive buffer holds: here 8 packets of 256 bytes.
 #[test]
 fn long_read_is_split_to_fit_the_receive_buffer() {
     let link = Link { rd_atomic: 1, ..rts_qp() };
@@ -645,7 +643,7 @@ fn long_read_is_split_to_fit_the_receive_buffer() {
     assert_eq!(t.answer(5000), packets);
 }
 
-/// The answer to a READ request of `len` bytes, packet by packet.
+/// Delivers the response to a READ request of `len` bytes, packet by packet.
 fn answer(t: &mut Script, us: u64, first: u32, len: usize) {
     let packets = len.div_ceil(256).max(1);
     for (psn, index) in (first..).zip(0..packets) {
@@ -660,7 +658,7 @@ fn answer(t: &mut Script, us: u64, first: u32, len: usize) {
     }
 }
 
-/// With a quarter of it in each request the next one is asked for before the receive buffer is empty.
+/// Each request covers a quarter of the receive buffer, so the next one leaves before the buffer is empty.
 #[test]
 fn several_requests_of_a_long_read_are_outstanding() {
     let mut t = Script::with(rts_qp(), |config| config.receive_buffer = 16 << 10);
@@ -674,7 +672,7 @@ fn several_requests_of_a_long_read_are_outstanding() {
     t.quiet(2);
 }
 
-/// REQ-14, REQ-16: in the second of the requests that a READ was cut into.
+/// REQ-14, REQ-16: in the second request of a split READ.
 #[test]
 fn gap_in_a_later_part_of_a_long_read_is_requested_there() {
     let link = Link { rd_atomic: 1, ..rts_qp() };
@@ -688,7 +686,7 @@ fn gap_in_a_later_part_of_a_long_read_is_requested_there() {
     t.tx(2, "READ_REQUEST psn=14 ackreq va=0x8900 rkey=0x00000100 dmalen=1792");
     answer(&mut t, 3, 14, 1792);
     t.tx(3, "READ_REQUEST psn=21 ackreq va=0x9000 rkey=0x00000100 dmalen=904");
-    // An answer that goes past the end of its request is none.
+    // A response beyond the end of its request is invalid.
     t.rx(4, "READ_RESPONSE_FIRST psn=21 msn=3 len=256");
     t.rx(4, "READ_RESPONSE_LAST psn=22 msn=3 len=256");
     assert_eq!(t.sends(), [failed(1, WcStatus::BadRespErr)]);

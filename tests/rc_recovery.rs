@@ -1,4 +1,4 @@
-//! How an RC queue pair sends after timeouts, losses and late acknowledgements.
+//! Transmission of an RC queue pair after timeouts, losses and late acknowledgements.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -16,7 +16,7 @@ fn lines(sent: &[Sent]) -> Vec<String> {
     sent.iter().map(Sent::line).collect()
 }
 
-/// The acknowledgement does not wait until all requests have left.
+/// A pending acknowledgement leaves before all requests have left.
 #[test]
 fn ack_without_room_precedes_further_requests() {
     let mut t = Script::responder(rts_qp());
@@ -32,7 +32,7 @@ fn ack_without_room_precedes_further_requests() {
     t.leave();
 }
 
-/// REQ-16: a late answer moves the place where the READ is asked for again.
+/// REQ-16: a late response moves the resume point of the READ.
 #[test]
 fn read_continues_after_a_late_response() {
     let mut t = Script::requester(rts_qp());
@@ -49,7 +49,7 @@ fn read_continues_after_a_late_response() {
     assert_eq!(t.sends(), [ok(2, WcOpcode::RdmaRead, 1024)]);
 }
 
-/// After a timeout each answer lets one more packet go, new requests included.
+/// After a timeout each response permits one more packet, including new requests.
 #[test]
 fn new_messages_leave_one_by_one_after_a_timeout() {
     let mut t = Script::requester(rts_qp());
@@ -66,8 +66,8 @@ fn new_messages_leave_one_by_one_after_a_timeout() {
     t.leave();
 }
 
-/// Packets that may be in flight after a loss on a path of which one round trip was seen, that of the first
-/// message. `retransmitted` says whether it was sent again before its acknowledgement came.
+/// Returns the packets in flight after a loss on a path with one measured round trip, that of the first message.
+/// `retransmitted` tells whether it was retransmitted before its acknowledgement.
 fn in_flight_after_a_loss(retransmitted: bool) -> usize {
     let mut t = Script::requester(rts_qp());
     let mut now = 0;
@@ -79,7 +79,7 @@ fn in_flight_after_a_loss(retransmitted: bool) -> usize {
     }
     now += 1;
     t.rx(now, "ACK psn=5 msn=1");
-    // The second message is lost, and missed 100 µs later.
+    // The second message is lost, and detected 100 µs later.
     t.send(2, 8);
     t.send(3, 8);
     assert_eq!(t.all(now).len(), 2);
@@ -112,8 +112,8 @@ fn bursts(sent: &[Sent]) -> usize {
     bursts.len()
 }
 
-/// Sends eight bursts of two messages, of which only the first packets arrive, as after a card that numbers the
-/// packets otherwise. Returns the time and the next PSN.
+/// Sends eight bursts of two messages, of which only the first packets arrive, as with adapters that renumber the
+/// packets. Returns the time and the next PSN.
 fn lose_ends_of_eight_bursts(t: &mut Script) -> (u64, u32) {
     let (mut us, mut psn) = (0, 5);
     for n in 1..=8 {
@@ -135,7 +135,7 @@ fn lose_ends_of_eight_bursts(t: &mut Script) -> (u64, u32) {
     (us, psn)
 }
 
-/// Sends two messages, and checks that each of them leaves alone.
+/// Sends two messages, and checks that each leaves alone.
 #[track_caller]
 fn leave_alone(t: &mut Script, (us, psn): (u64, u32)) {
     t.send(101, 8);
@@ -153,7 +153,7 @@ fn bursts_that_end_in_timeouts_are_disabled() {
     leave_alone(&mut t, next);
 }
 
-/// The limit of the burst is not that of the one before, of another queue pair.
+/// The limit of a burst is not that of the burst before, of another queue pair.
 #[test]
 fn packets_leave_alone_behind_a_long_burst() {
     let mut t = Script::requester(rts_qp());
@@ -170,7 +170,7 @@ fn packets_leave_alone_behind_a_long_burst() {
     leave_alone(&mut t, next);
 }
 
-/// The peer asks each time for the second packet of an answer again, which followed the first in its burst.
+/// The peer requests the second packet of each response again, which followed the first in its burst.
 #[test]
 fn responses_leave_one_by_one_when_no_burst_arrives() {
     let mut t = Script::responder(rts_qp());
@@ -187,14 +187,14 @@ fn responses_leave_one_by_one_when_no_burst_arrives() {
     assert_eq!(t.engine.counters().bursts_given_up, 1);
 }
 
-/// The peer asks each time for the third packet of an answer again, so it has the second, which followed the first.
+/// The peer requests the third packet of each response again, so it has received the second.
 #[test]
 fn responses_leave_in_bursts_when_parts_arrive() {
     let mut t = Script::responder(rts_qp());
     for n in 0..20_u32 {
         let (us, psn) = (u64::from(n), 5 + 3 * n);
         t.rx(us, &format!("READ_REQUEST psn={psn} ackreq va=0x1000 rkey=mem dmalen=768"));
-        // The MIDDLE is shorter than the others, so that it ends a burst.
+        // The MIDDLE is shorter than the others, so it ends a burst.
         let sent = t.all(us);
         assert_eq!((sent.len(), bursts(&sent)), (3, 2), "{n}");
         t.rx(us, &format!("READ_REQUEST psn={} ackreq va=0x1200 rkey=mem dmalen=256", psn + 2));

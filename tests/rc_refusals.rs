@@ -1,8 +1,7 @@
-//! What the RC responder refuses: every way a request can be wrong, what the peer is told, and how
-//! it ends here.
+//! Requests that the RC responder refuses: every kind of invalid request, the NAK for the peer, and the local result.
 //!
-//! It expects PSN 5 first, the path MTU is 256, four READs or atomics may be outstanding, and
-//! `va=0x1000 rkey=mem` is 64 KiB that the peer may write, read and count in.
+//! The first expected PSN is 5, the path MTU is 256, four READs or atomics may be outstanding, and `va=0x1000
+//! rkey=mem` is 64 KiB that the peer may write, read and change by atomics.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -17,8 +16,8 @@ use softroce::transport::work::{Sge, WcOpcode, WcStatus};
 use support::script::{Script, bytes, failed, ok, rts_qp};
 use support::{Link, full_access, pattern, sge};
 
-/// A request that is refused for good and takes no receive: the NAK tells the peer and the event
-/// tells us, the receives are flushed, and the queue pair is in ERR.
+/// Checks that a request without a receive is refused: the NAK for the peer, the local event, the flushed receives,
+/// and ERR.
 #[track_caller]
 fn refused(t: &mut Script, request: &str, nak: &str, event: fn(Qpn) -> AsyncEvent) {
     let receive = t.post_recv(64);
@@ -46,7 +45,7 @@ fn message_must_start_with_first_or_only() {
     }
 }
 
-/// RSP-16, RSP-46: the receive of the message that broke off is not lost.
+/// RSP-16, RSP-46: the receive of the incomplete message is flushed.
 #[test]
 fn other_requests_within_a_send_are_invalid() {
     for packet in [
@@ -150,7 +149,7 @@ fn only_packet_has_at_most_a_full_payload() {
     refused(&mut t, write, "NAK_INV psn=5 msn=0", QpReqErr);
 }
 
-/// RSP-18: padding where none can be.
+/// RSP-18: padding in a packet that cannot have any.
 #[test]
 fn full_packet_has_no_padding() {
     let mut t = Script::responder(rts_qp());
@@ -231,7 +230,7 @@ fn send_longer_than_its_receive_fails_both_sides() {
     assert_eq!(t.recvs(), [failed(1, WcStatus::LocLenErr), failed(2, WcStatus::WrFlushErr)]);
     assert_eq!(t.state(), QpState::Err);
 
-    // Found out at the packet that does not fit.
+    // Detected at the packet that does not fit.
     let mut t = Script::responder(rts_qp());
     t.post_recv(300);
     t.rx(0, "SEND_FIRST psn=5 ackreq len=256");
@@ -241,7 +240,7 @@ fn send_longer_than_its_receive_fails_both_sides() {
     assert_eq!(t.recvs(), [failed(1, WcStatus::LocLenErr)]);
 }
 
-/// A receive whose memory cannot take the message: the responder's fault, not the requester's.
+/// The receive's memory cannot take the message: an error of the responder, not of the requester.
 #[test]
 fn receive_with_an_invalid_key_fails_both_sides() {
     let t = Script::responder(rts_qp());
@@ -260,7 +259,7 @@ fn receive_with_an_invalid_key_fails_both_sides() {
     }
 }
 
-/// A region that goes away while a message is arriving.
+/// The region is deregistered during a message.
 #[test]
 fn receive_deregistered_during_a_message_fails_it() {
     let mut t = Script::responder(rts_qp());
@@ -323,7 +322,7 @@ fn key_must_grant_the_requested_access() {
     }
 }
 
-/// RSP-26: the packets before the bad one have been carried out, and are acknowledged by the NAK.
+/// RSP-26: earlier packets are executed, and the NAK acknowledges them.
 #[test]
 fn write_fails_when_its_region_is_deregistered() {
     let mut t = Script::responder(rts_qp());
@@ -400,14 +399,14 @@ fn reads_and_atomics_require_max_dest_rd_atomic() {
     }
 }
 
-/// RSP-30, §4.3: more READs and atomics than were agreed, before one of them is answered.
+/// RSP-30, §4.3: more READs and atomics than max_dest_rd_atomic, before the first response.
 #[test]
 fn read_beyond_max_dest_rd_atomic_is_invalid() {
     let mut t = Script::responder(Link { rd_atomic: 2, ..rts_qp() });
     t.rx(0, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1");
     t.rx(0, "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=8");
     t.rx(0, "FETCH_ADD psn=7 ackreq va=0x1000 rkey=mem add=0x1");
-    // What was promised before comes first.
+    // Earlier pending responses leave first.
     t.tx(0, "ATOMIC_ACK psn=5 msn=1 value=0x0");
     t.tx(0, "READ_RESPONSE_ONLY psn=6 msn=2 len=8");
     t.tx(0, "NAK_INV psn=7 msn=2");
@@ -444,7 +443,7 @@ fn read_ends_where_its_region_is_deregistered() {
     assert_eq!(t.state(), QpState::Err);
 }
 
-/// RSP-36: the first packet of the answer.
+/// RSP-36: at the first packet of the response.
 #[test]
 fn read_of_a_region_deregistered_before_the_response_is_refused() {
     let mut t = Script::responder(rts_qp());
@@ -477,7 +476,7 @@ fn packets_after_a_terminal_nak_are_dropped() {
     }
 }
 
-/// RSP-42: a NAK does not overtake the answers that were promised.
+/// RSP-42: a NAK does not overtake pending responses.
 #[test]
 fn terminal_nak_follows_earlier_responses() {
     let mut t = Script::responder(rts_qp());
@@ -490,7 +489,7 @@ fn terminal_nak_follows_earlier_responses() {
     t.tx(0, "NAK_ACCESS psn=8 msn=1");
 }
 
-/// RSP-47: its receive tells of it, and no event does.
+/// RSP-47: the completion of its receive reports the error, instead of an event.
 #[test]
 fn write_with_immediate_to_an_invalid_key_fails_its_receive() {
     let only =
@@ -503,7 +502,7 @@ fn write_with_immediate_to_an_invalid_key_fails_its_receive() {
     let ends = [failed(1, WcStatus::LocAccessErr), failed(2, WcStatus::WrFlushErr)];
     assert_eq!((t.recvs(), t.events(), t.state()), (ends.to_vec(), vec![], QpState::Err));
 
-    // From a shared queue it takes one too.
+    // It also takes a receive from a shared queue.
     let mut t = Script::sharing(rts_qp(), 4);
     t.post_recv(64);
     t.rx(0, only);
@@ -512,7 +511,7 @@ fn write_with_immediate_to_an_invalid_key_fails_its_receive() {
     assert_eq!(t.events(), [AsyncEvent::QpLastWqeReached(t.qpn)]);
 }
 
-/// RSP-47: the region goes away under the message.
+/// RSP-47: the region is deregistered during the message.
 #[test]
 fn write_with_immediate_to_a_deregistered_region_fails_its_receive() {
     let mut t = Script::responder(rts_qp());
@@ -525,7 +524,7 @@ fn write_with_immediate_to_a_deregistered_region_fails_its_receive() {
     assert_eq!((t.recvs(), t.events(), t.state()), (ends.to_vec(), vec![], QpState::Err));
 }
 
-/// RSP-47: before its last packet nothing says that it will take a receive.
+/// RSP-47: only the last packet shows that the message takes a receive.
 #[test]
 fn write_to_an_invalid_key_takes_no_receive_before_its_end() {
     for write in [

@@ -1,5 +1,5 @@
-//! Regions that change, or whose memory does, while messages are under way: packet by packet, at
-//! either end. (A region that is deregistered: `rc_refusals`.)
+//! Regions that are reregistered, or have their memory changed, during messages: packet by packet, at either end.
+//! (`rc_refusals` covers deregistration.)
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -14,7 +14,7 @@ use softroce::transport::work::{SendOp, SendRequest, WcOpcode, WcStatus};
 use support::script::{REMOTE, Script, bytes, failed, ok, rts_qp};
 use support::{full_access, pattern, sge};
 
-/// Puts other memory behind a region of the script.
+/// Replaces the memory of a region of the script.
 fn replace(t: &Script, region: &Region) -> Arc<Region> {
     let memory = Some((HostMemory::alloc(64 << 10).unwrap(), Some(region.addr())));
     t.memory.reregister(region, Reregister { memory, ..Reregister::default() }).unwrap()
@@ -43,7 +43,7 @@ fn read_ends_where_its_region_is_reregistered() {
     assert_eq!(t.events(), [QpAccessErr(t.qpn)]);
 }
 
-/// The key stays, so what the peer was told of it stays right.
+/// The key stays valid.
 #[test]
 fn next_message_uses_the_reregistered_region() {
     let mut t = Script::responder(rts_qp());
@@ -62,7 +62,7 @@ fn next_message_uses_the_reregistered_region() {
     assert_eq!(t.events(), [QpAccessErr(t.qpn)]);
 }
 
-/// A request of our own looks its key up when it starts.
+/// A local request looks its key up when it starts.
 #[test]
 fn waiting_request_uses_the_reregistered_region() {
     let mut t = Script::requester(rts_qp());
@@ -79,7 +79,7 @@ fn waiting_request_uses_the_reregistered_region() {
     assert_eq!(t.sends(), [ok(1, WcOpcode::RdmaRead, 8), ok(2, WcOpcode::RdmaWrite, 8)]);
 }
 
-/// What is sent again must be what was sent, so the old memory is not there for it any more.
+/// A retransmission must equal the original, so it may not use the new memory.
 #[test]
 fn request_in_progress_is_not_retransmitted_from_other_memory() {
     let mut t = Script::requester(rts_qp());
@@ -91,7 +91,7 @@ fn request_in_progress_is_not_retransmitted_from_other_memory() {
     assert_eq!((t.sends(), t.state()), (vec![failed(1, WcStatus::LocProtErr)], QpState::Err));
 }
 
-/// Messages of pieces of which one is nowhere.
+/// Messages of elements of which one is a null region.
 #[test]
 fn null_region_discards_its_part_of_a_message() {
     let mut t = Script::responder(rts_qp());

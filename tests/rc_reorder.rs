@@ -1,5 +1,5 @@
-//! What arrives behind a lost packet: kept by the responder until that comes, and not sent again by a requester
-//! whose peer keeps it.
+//! Packets behind a lost one: the responder buffers them, and the requester retransmits only the lost one if its peer
+//! buffers them.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -39,7 +39,7 @@ fn buffered_packets_execute_in_order_after_the_missing_one() {
     assert_eq!(t.dropped(DropReason::OutOfSequence), 0);
 }
 
-/// C9-105: to the requester it looks as if acknowledgements had been lost.
+/// C9-105: to the requester it looks like lost acknowledgements.
 #[test]
 fn retransmission_of_a_buffered_packet_is_a_duplicate() {
     let mut t = Script::responder(rts_qp());
@@ -54,7 +54,7 @@ fn retransmission_of_a_buffered_packet_is_a_duplicate() {
     assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 8), ok(2, WcOpcode::Recv, 8)]);
 }
 
-/// RSP-02: a packet that is kept while the gap is open is no reason for a second NAK.
+/// RSP-02: a packet that is buffered during a gap causes no second NAK.
 #[test]
 fn message_whose_middle_arrived_last_is_complete() {
     let mut t = Script::responder(rts_qp());
@@ -71,7 +71,7 @@ fn message_whose_middle_arrived_last_is_complete() {
     assert_eq!(t.received(1, 856), sent.concat());
 }
 
-/// RSP-02: each gap is told once.
+/// RSP-02: one NAK per gap.
 #[test]
 fn second_gap_sends_a_nak_when_a_packet_follows_it() {
     let mut t = Script::responder(rts_qp());
@@ -86,7 +86,7 @@ fn second_gap_sends_a_nak_when_a_packet_follows_it() {
     t.tx(3, "ACK psn=9 msn=5");
 }
 
-/// They would be answered twice, now and when they are repeated.
+/// They would be answered twice, now and after the retransmission.
 #[test]
 fn reads_and_atomics_are_not_buffered() {
     for request in [
@@ -117,7 +117,7 @@ fn buffered_send_without_a_receive_causes_an_rnr_nak() {
     t.post_recv(64);
     t.post_recv(64);
     t.rx(700, "SEND_ONLY psn=6 ackreq len=8");
-    // What was behind it has to come again.
+    // Packets behind it are retransmitted.
     t.tx(700, "ACK psn=6 msn=2");
     assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 8), ok(2, WcOpcode::Recv, 8)]);
 }
@@ -149,7 +149,7 @@ fn corrupt_packet_is_not_buffered() {
     assert_eq!(t.dropped(DropReason::BadIcrc), 1);
 }
 
-/// What does not fit costs nothing but its headers.
+/// Packets that do not fit are dropped after their headers are parsed.
 #[test]
 fn reorder_buffer_is_limited() {
     let mut t = Script::with(rts_qp(), |config| config.reorder_buffer = 300);
@@ -168,8 +168,8 @@ fn reorder_buffer_is_limited() {
 
 // ---- the requester ----
 
-/// A requester that has lost a packet three times, and has sent the last one again: whether alone. Its
-/// messages have ten packets, the next begins with PSN 15.
+/// Creates a requester that has lost a packet three times and has retransmitted the last one, alone or not. Its
+/// messages have ten packets, and the next starts with PSN 15.
 fn after_three_losses(answer: &str) -> Script {
     let mut t = Script::requester(rts_qp());
     t.send(1, 2560);
@@ -197,7 +197,7 @@ fn peer_with_a_reorder_buffer_receives_only_the_lost_packet() {
     t.send(2, 2560);
     assert_eq!(t.all(10).len(), 10);
     t.rx(11, "NAK_PSN psn=16 msn=1");
-    // Twice, and each by itself: nobody would miss it.
+    // Two times as a single packet, because no later packet would reveal its loss.
     let again = t.all(11);
     assert_eq!(
         again.iter().map(Sent::line).collect::<Vec<_>>(),
@@ -205,7 +205,7 @@ fn peer_with_a_reorder_buffer_receives_only_the_lost_packet() {
     );
     assert_ne!(again[0].burst, again[1].burst);
     t.quiet(12);
-    // Another is missing; it goes with the one behind it.
+    // Another packet is missing; it leaves with the next one.
     t.rx(13, "ACK psn=18 msn=1");
     assert_eq!(psns(&mut t, 13), [19, 20]);
     t.rx(14, "ACK psn=24 msn=2");
@@ -213,7 +213,7 @@ fn peer_with_a_reorder_buffer_receives_only_the_lost_packet() {
     assert_eq!(t.engine.counters().retransmitted, 9 + 8 + 1 + 4);
 }
 
-/// It was tried once, and for some losses everything is sent again as before.
+/// After one attempt, the requester retransmits all packets for some losses.
 #[test]
 fn peer_without_a_reorder_buffer_receives_all_packets_again() {
     let mut t = after_three_losses("ACK psn=8 msn=0");
@@ -245,7 +245,7 @@ fn lost_read_request_is_retransmitted_once() {
     assert_eq!(t.sends(), [ok(2, WcOpcode::RdmaRead, 256), ok(3, SEND, 256)]);
 }
 
-/// No answer says nothing of what the peer keeps.
+/// A missing response reveals nothing about the peer's buffer.
 #[test]
 fn lost_selective_retransmission_is_repeated_after_the_timeout() {
     let mut t = Script::requester(rts_qp());
@@ -265,7 +265,7 @@ fn lost_selective_retransmission_is_repeated_after_the_timeout() {
     assert_eq!(psns(&mut t, 1062), [16]);
 }
 
-/// The answer that ends the repair shows it, before anything else is lost.
+/// The response that ends the retransmission shows it, before any further loss.
 #[test]
 fn timeout_of_a_peer_with_a_reorder_buffer_sends_one_packet_twice() {
     let mut t = after_three_losses("ACK psn=14 msn=1");
@@ -281,7 +281,7 @@ fn timeout_of_a_peer_with_a_reorder_buffer_sends_one_packet_twice() {
     t.leave();
 }
 
-/// The second NAK names the next packet, so the peer has kept nothing.
+/// The second NAK names the next packet, so the peer has no reorder buffer.
 #[test]
 fn second_nak_during_selective_retransmission_sends_all_packets_again() {
     let mut t = after_three_losses("NAK_PSN psn=9 msn=0");

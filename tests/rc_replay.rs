@@ -1,7 +1,7 @@
 //! Duplicates of requests with a response while memory or state changes: the replay cache of the RC responder.
 //!
-//! It expects PSN 5 first, the path MTU is 256, four READs or atomics may be outstanding, and `va=0x1000 rkey=mem` is
-//! 64 KiB that the peer may write, read and count in.
+//! The first expected PSN is 5, the path MTU is 256, four READs or atomics may be outstanding, and `va=0x1000
+//! rkey=mem` is 64 KiB that the peer may write, read and change by atomics.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -24,7 +24,7 @@ fn answered_read() -> Script {
     t
 }
 
-/// A network may deliver a copy of a request at any time.
+/// A network may deliver a duplicate at any time.
 #[test]
 fn duplicate_read_of_a_deregistered_region_is_dropped() {
     let mut t = answered_read();
@@ -48,7 +48,7 @@ fn duplicate_read_is_dropped_when_its_region_is_deregistered_before_the_response
     assert_eq!((t.dropped(DropReason::StaleDuplicate), t.state()), (2, QpState::Rts));
 }
 
-/// The requester waits for the last packet, which was never sent.
+/// The requester waits for the last packet, which was not sent.
 #[test]
 fn read_fails_when_its_region_is_deregistered_during_its_first_response() {
     let mut t = Script::responder(rts_qp());
@@ -61,7 +61,7 @@ fn read_fails_when_its_region_is_deregistered_during_its_first_response() {
     assert_eq!((t.events(), t.state()), (vec![AsyncEvent::QpAccessErr(t.qpn)], QpState::Err));
 }
 
-/// The requester fails, which ends the queue pair. The responder sends nothing more in ERR.
+/// The failed requester ends the queue pair, and its responder sends nothing in ERR.
 #[test]
 fn read_responses_end_when_the_requester_fails() {
     let mut t = Script::responder(Link { retry_cnt: 0, ..rts_qp() });
@@ -76,7 +76,7 @@ fn read_responses_end_when_the_requester_fails() {
     assert_eq!(t.events(), [] as [AsyncEvent; 0]);
 }
 
-/// A NAK follows the responses to the requests before it. Their memory may go meanwhile, which is one failure.
+/// The NAK follows the responses to earlier requests. Deregistration of their memory meanwhile is the same failure.
 #[test]
 fn region_deregistered_in_err_raises_no_second_event() {
     let mut t = Script::responder(rts_qp());
@@ -114,7 +114,7 @@ fn answered_read_holds_no_memory() {
     assert!(!is_mapped(), "the queue pair holds the memory of a READ that it has answered");
 }
 
-/// Each packet of a response carries its part of the memory, in a burst and behind a gap too.
+/// Each packet of a response carries its part of the memory, in bursts and after gaps.
 #[test]
 fn read_response_carries_the_memory_in_order() {
     let mut t = Script::responder(rts_qp());
@@ -127,14 +127,14 @@ fn read_response_carries_the_memory_in_order() {
         (sent.len(), bursts, payloads.concat())
     };
     t.rx(1, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=5000");
-    // The first packet has an AETH, so that the second, which is shorter, ends its burst.
+    // The first packet has an AETH, so the second is shorter and ends the burst.
     assert_eq!(response(&mut t, 1), (20, 2, memory.clone()));
-    // The requester has some of the first burst, so the rest leaves in bursts again.
+    // The requester has received part of the first burst, so the rest leaves in bursts again.
     t.rx(2, "READ_REQUEST psn=9 ackreq va=0x1400 rkey=mem dmalen=3976");
     assert_eq!(response(&mut t, 2), (16, 2, memory[1024..].to_vec()));
 }
 
-/// The last but one burst has MIDDLE packets only, and the requester says that the second of them has come.
+/// The last but one burst has MIDDLE packets only, and the requester reports the arrival of the second.
 #[test]
 fn middle_packets_prove_that_bursts_arrive() {
     let mut t = Script::responder(rts_qp());
@@ -143,7 +143,7 @@ fn middle_packets_prove_that_bursts_arrive() {
     t.rx(1, "READ_REQUEST psn=8 ackreq va=0x1000 rkey=mem dmalen=5000");
     t.tx(1, "READ_RESPONSE_FIRST psn=8 msn=2 len=256");
     t.tx(1, "READ_RESPONSE_MIDDLE psn=9 len=256");
-    // With this request everything that followed another packet so far has come.
+    // This request shows that all packets behind others have arrived so far.
     t.rx(1, "READ_REQUEST psn=7 ackreq va=0x1200 rkey=mem dmalen=88");
     let bursts = |t: &mut Script, us| {
         let sent = t.all(us);

@@ -1,7 +1,7 @@
 //! The RC requester, packet by packet.
 //!
-//! It starts with PSN 5, the path MTU is 256, four READs or atomics may be outstanding, the peer's
-//! memory is `va=0x8000 rkey=0x00000100`, and an ACK is waited for 1048.576 µs.
+//! The first PSN is 5, the path MTU is 256, four READs or atomics may be outstanding, the peer's memory is `va=0x8000
+//! rkey=0x00000100`, and the ACK timeout is 1048.576 µs.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -42,7 +42,7 @@ fn message_is_segmented_into_packets_with_consecutive_psns() {
     assert_eq!(t.sends(), [ok(1, SEND, 600), ok(2, WRITE, 257)]);
 }
 
-/// What is posted together and is of one kind is built together.
+/// Requests of one kind that are posted together are built together.
 #[test]
 fn messages_in_one_burst_have_their_own_addresses_flags_and_bytes() {
     let mut t = Script::requester(rts_qp());
@@ -74,7 +74,7 @@ fn messages_in_one_burst_have_their_own_addresses_flags_and_bytes() {
     t.tx(0, "SEND_ONLY psn=11 ackreq len=60");
     t.tx(0, "SEND_ONLY psn=12 ackreq len=60");
     t.quiet(0);
-    // From the second on all of it again, one by one.
+    // From the second on, all packets are retransmitted one by one.
     t.rx(1, "NAK_PSN psn=6 msn=1");
     let again = t.all(1);
     let lens: Vec<_> = again.iter().map(|sent| sent.payload().len()).collect();
@@ -84,7 +84,7 @@ fn messages_in_one_burst_have_their_own_addresses_flags_and_bytes() {
     assert_eq!(t.sends().len(), 8);
 }
 
-/// A key that has become bad in the middle of a burst.
+/// A key becomes invalid in the middle of a burst.
 #[test]
 fn messages_before_one_that_cannot_be_sent_are_sent() {
     let mut t = Script::requester(rts_qp());
@@ -119,7 +119,7 @@ fn psns_wrap_within_a_message() {
     assert_eq!(t.sends(), [ok(1, SEND, 1000)]);
 }
 
-/// REQ-02: the answer to a READ too.
+/// REQ-02: also in the response of a READ.
 #[test]
 fn psns_wrap_within_a_response() {
     let mut t = Script::requester(Link { psn: [0xff_ffff, 5], ..rts_qp() });
@@ -158,7 +158,7 @@ fn read_takes_one_psn_per_response_packet() {
     t.tx(0, "SEND_ONLY psn=16 ackreq len=0");
 }
 
-/// REQ-03, §4.1: the longest READ takes half the circle, and nothing fits behind it.
+/// REQ-03, §4.1: the longest READ takes half of the PSNs, and no request fits behind it.
 #[test]
 fn read_of_2_to_the_31_bytes_is_sent_alone() {
     let mut t = Script::with(rts_qp(), |config| config.receive_buffer = 1 << 40);
@@ -171,10 +171,10 @@ fn read_of_2_to_the_31_bytes_is_sent_alone() {
     t.rx(100, "ACK psn=5 msn=1");
     t.tx(100, "READ_REQUEST psn=6 ackreq va=0x8000 rkey=0x00000100 dmalen=2147483648");
     t.quiet(200);
-    // The last packet of the answer is ahead of the first, not behind it.
+    // The last packet of the response is ahead of the first, not behind it.
     t.rx(200, "READ_RESPONSE_LAST psn=8388613 msn=2 len=256");
     t.tx(200, "READ_REQUEST psn=6 ackreq va=0x8000 rkey=0x00000100 dmalen=2147483648");
-    // Less than half the circle must be outstanding with the SEND.
+    // The outstanding requests with the SEND must take less than half of the PSNs.
     t.rx(300, "READ_RESPONSE_FIRST psn=6 msn=2 len=256");
     t.quiet(300);
     t.rx(301, "READ_RESPONSE_MIDDLE psn=7 len=256");
@@ -185,7 +185,7 @@ fn read_of_2_to_the_31_bytes_is_sent_alone() {
     assert_eq!(t.sends(), [failed(2, WcStatus::RemAccessErr), failed(3, WcStatus::WrFlushErr)]);
 }
 
-/// REQ-05: without an acknowledgement the window would stay closed.
+/// REQ-05: without an acknowledgement the window would remain closed.
 #[test]
 fn long_message_requests_several_acks_per_window() {
     for mtu in Mtu::ALL {
@@ -196,7 +196,7 @@ fn long_message_requests_several_acks_per_window() {
         let first = t.all(0);
         assert!(asked(&first) >= 2, "{mtu}: {} of {} packets", asked(&first), first.len());
         assert!(!first.last().unwrap().line().contains("WRITE_LAST"), "the window is closed");
-        // All of it was lost.
+        // All packets were lost.
         t.rx(1, "NAK_PSN psn=5 msn=0");
         let again = t.all(1);
         assert!(asked(&again) >= 2, "{mtu}: {} of {} packets again", asked(&again), again.len());
@@ -205,8 +205,8 @@ fn long_message_requests_several_acks_per_window() {
     }
 }
 
-/// A receive buffer of this size holds 11 datagrams of this length, and three quarters of it may be filled: by bursts of
-/// two, the FIRST being longer than those behind it. There is no room for a fourth of them.
+/// A receive buffer of this size holds 11 datagrams of this length, of which three quarters may be used: by bursts of
+/// two, because the FIRST is longer than the others. A fourth burst does not fit.
 #[test]
 fn burst_takes_a_quarter_of_the_window() {
     let mut t = Script::with(Link { mtu: Mtu::Mtu4096, ..rts_qp() }, |config| {
@@ -219,7 +219,7 @@ fn burst_takes_a_quarter_of_the_window() {
     t.leave();
 }
 
-/// To begin with less would split messages into ever smaller bursts.
+/// Starting with less would split messages into ever smaller bursts.
 #[test]
 fn burst_waits_for_a_quarter_of_the_window() {
     let mut t = Script::requester(Link { mtu: Mtu::Mtu4096, ..rts_qp() });
@@ -240,7 +240,7 @@ fn burst_waits_for_a_quarter_of_the_window() {
     t.leave();
 }
 
-/// REQ-05: a peer that acknowledges only what it is asked to, and exactly that.
+/// REQ-05: the peer acknowledges requested packets only.
 #[test]
 fn closed_window_always_has_a_requested_ack() {
     for (mtu, window) in Mtu::ALL.into_iter().flat_map(|mtu| {
@@ -265,13 +265,13 @@ fn closed_window_always_has_a_requested_ack() {
     }
 }
 
-/// The PSN of a packet that asks for an acknowledgement.
+/// Returns the PSN of a packet with AckReq set.
 fn asks(sent: &Sent) -> Option<u32> {
     let bth = Datagram::parse(&sent.bytes).unwrap().bth;
     bth.ack_req.then_some(bth.psn.value())
 }
 
-/// How many of these ask for an acknowledgement.
+/// Returns the number of packets with AckReq set.
 fn asked(sent: &[Sent]) -> usize {
     sent.iter().filter_map(asks).count()
 }
@@ -302,8 +302,8 @@ fn solicited_bit_is_set_at_the_end_of_a_message() {
     t.tx(0, "READ_REQUEST psn=13 ackreq va=0x8000 rkey=0x00000100 dmalen=8");
 }
 
-/// PKT-15, PKT-16, PKT-18, REQ-06: what the harness checks of every packet of every script, with a
-/// payload of each length modulo 4, in requests and in answers.
+/// PKT-15, PKT-16, PKT-18, REQ-06: the harness checks every packet of every script; here with payloads of each length
+/// modulo 4, in requests and responses.
 #[test]
 fn packets_are_padded_with_zeros_and_responses_have_no_ackreq() {
     let mut t = Script::requester(rts_qp());
@@ -330,7 +330,7 @@ fn both_queue_pair_numbers_determine_the_source_port() {
     assert_eq!(info.source_port, Some(source_port(0, PEER_QPN, t.qpn)));
 }
 
-/// A message is gathered from its pieces in order.
+/// A message gathers its elements in order.
 #[test]
 fn message_gathers_32_sges() {
     let mut t = Script::requester(rts_qp());
@@ -351,7 +351,7 @@ fn inline_data_is_copied_when_posted() {
     t.post(SendRequest { data, ..request(1, SendOp::Send, &[]) }).unwrap();
     buffer.fill(0);
     assert_eq!(t.tx(0, "SEND_ONLY psn=5 ackreq len=256").payload(), pattern(1, 256));
-    // Sent again, it is still there.
+    // It is still available for retransmission.
     t.rx(1, "NAK_PSN psn=5 msn=0");
     assert_eq!(t.tx(1, "SEND_ONLY psn=5 ackreq len=256").payload(), pattern(1, 256));
 }
@@ -389,7 +389,7 @@ fn invalid_send_requests_are_refused_when_posted() {
     t.quiet(100);
 }
 
-/// The send queue is full until a request completes, signaled or not.
+/// The send queue remains full until a request completes, signaled or not.
 #[test]
 fn full_send_queue_refuses_requests() {
     let mut link = rts_qp();
@@ -431,7 +431,7 @@ fn unrequested_ack_counts() {
     t.send(1, 600);
     assert_eq!(t.all(0).len(), 3);
     t.rx(1000, "ACK psn=5 msn=0");
-    // It restarts the timer, and what is sent again begins behind it.
+    // It restarts the timer, and retransmission starts after it.
     t.quiet(2048);
     t.tx(2049, "SEND_MIDDLE psn=6 ackreq len=256");
     t.rx(2050, "ACK psn=6 msn=0");
@@ -459,7 +459,7 @@ fn ack_without_outstanding_requests_is_ignored() {
         "READ_RESPONSE_ONLY psn=4 msn=1 len=8",
         "READ_RESPONSE_ONLY psn=7 msn=1 len=8",
         "ATOMIC_ACK psn=7 msn=1 value=0x0",
-        // No such syndromes.
+        // Unassigned syndromes.
         "ACKNOWLEDGE psn=5 msn=1 syndrome=0x40",
         "ACKNOWLEDGE psn=5 msn=1 syndrome=0x9f",
     ]) {
@@ -489,7 +489,7 @@ fn duplicate_ack_completes_nothing_twice() {
     assert_eq!(t.sends(), [ok(2, SEND, 8)]);
 }
 
-/// REQ-08: credits and message numbers of the peer change nothing.
+/// REQ-08: credits and MSN of the peer have no effect.
 #[test]
 fn requester_ignores_credits_and_msn() {
     let mut t = Script::requester(rts_qp());
@@ -528,9 +528,9 @@ fn sq_sig_all_completes_every_request() {
     assert_eq!(t.sends(), [ok(1, SEND, 8)]);
 }
 
-// ---- local faults ----
+// ---- local errors ----
 
-/// A request whose memory cannot be used fails when it is its turn, not before.
+/// A request with invalid memory fails in order, not earlier.
 #[test]
 fn invalid_local_key_fails_the_request_in_order() {
     let t = Script::requester(rts_qp());
@@ -549,7 +549,7 @@ fn invalid_local_key_fails_the_request_in_order() {
         t.send(3, 8);
         t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
         t.quiet(1);
-        // The one before is still sent again.
+        // The request before it is still retransmitted.
         t.rx(1, "NAK_PSN psn=5 msn=0");
         t.tx(1, "SEND_ONLY psn=5 ackreq len=8");
         assert_eq!(t.sends(), []);
@@ -560,7 +560,7 @@ fn invalid_local_key_fails_the_request_in_order() {
     }
 }
 
-/// The first request of all: there is nothing to wait for.
+/// The oldest request need not wait.
 #[test]
 fn invalid_local_key_of_the_oldest_request_fails_it_immediately() {
     let mut t = Script::requester(rts_qp());
@@ -584,7 +584,7 @@ fn key_of_another_domain_fails_the_request() {
     assert_eq!(t.state(), QpState::Err);
 }
 
-/// Sending needs no right to write.
+/// Sends need no write access.
 #[test]
 fn read_only_region_can_be_sent() {
     let mut t = Script::requester(rts_qp());
@@ -593,7 +593,7 @@ fn read_only_region_can_be_sent() {
     t.tx(0, "SEND_ONLY psn=5 ackreq len=64");
 }
 
-/// Memory that goes away while it is being sent, or before it must be sent again.
+/// Memory that is deregistered during a message, or before its retransmission.
 #[test]
 fn region_deregistered_during_a_request_fails_it() {
     let mut t = Script::requester(rts_qp());
@@ -617,7 +617,7 @@ fn region_deregistered_during_a_request_fails_it() {
     assert_eq!(bytes(&region, 256, 256), [0; 256]);
 }
 
-/// A message that has arrived does not need its memory any more.
+/// An acknowledged message does not need its memory.
 #[test]
 fn region_may_be_deregistered_after_its_message_is_acknowledged() {
     let mut t = Script::requester(rts_qp());
@@ -629,7 +629,7 @@ fn region_may_be_deregistered_after_its_message_is_acknowledged() {
     assert_eq!(t.sends(), [ok(1, SEND, 512)]);
 }
 
-/// The error completion is solicited, whatever the request asked for.
+/// The error completion is solicited, regardless of the request.
 #[test]
 fn failed_request_completes_as_solicited() {
     let mut t = Script::requester(rts_qp());

@@ -1,7 +1,7 @@
 //! The RC responder, packet by packet.
 //!
-//! It expects PSN 5 first, the path MTU is 256, four READs or atomics may be outstanding, and
-//! `va=0x1000 rkey=mem` is 64 KiB that the peer may write, read and count in.
+//! The first expected PSN is 5, the path MTU is 256, four READs or atomics may be outstanding, and `va=0x1000
+//! rkey=mem` is 64 KiB that the peer may write, read and change by atomics.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -47,7 +47,7 @@ fn only_a_single_ack_may_be_delayed() {
     t.tx(0, "NAK_PSN psn=7 msn=2");
 }
 
-/// RSP-01, REQ-02 from the other side
+/// RSP-01, REQ-02, at the responder.
 #[test]
 fn psn_wraps_within_a_message_and_a_read() {
     let mut t = Script::responder(Link { psn: [5, 0xff_fffe], ..rts_qp() });
@@ -83,7 +83,7 @@ fn psn_gap_sends_one_nak() {
     t.tx(5_000_001, "NAK_PSN psn=6 msn=1");
 }
 
-/// What is dropped in silence anyway costs no ICRC; what closes the gap is looked at.
+/// Packets that are dropped anyway cost no ICRC check; the packet that closes the gap is checked.
 #[test]
 fn icrc_of_packets_behind_a_gap_is_not_checked() {
     let mut t = Script::dropping(rts_qp());
@@ -111,7 +111,7 @@ fn gap_closed_before_its_nak_sends_none() {
     t.quiet(100);
 }
 
-/// RSP-02: the NAK acknowledges what came before it.
+/// RSP-02: the NAK acknowledges the packets before it.
 #[test]
 fn nak_replaces_a_pending_ack() {
     let mut t = Script::responder(rts_qp());
@@ -158,7 +158,7 @@ fn packet_without_ackreq_receives_no_ack() {
     t.tx(100_000, "ACK psn=7 msn=2");
 }
 
-/// RSP-11, RSP-12, RSP-14: A on a FIRST asks for an acknowledgement of the packet.
+/// RSP-11, RSP-12, RSP-14: AckReq on a FIRST requests an acknowledgement of the packet.
 #[test]
 fn middle_packet_is_acknowledged_without_its_message() {
     let mut t = Script::responder(rts_qp());
@@ -189,7 +189,7 @@ fn pending_ack_is_sent_despite_later_packets() {
     t.tx(0, "ACK psn=6 msn=2");
 }
 
-/// RSP-02, RSP-11: nor is it told when what closes it asks for no acknowledgement.
+/// RSP-02, RSP-11: no NAK is sent, although the closing packet requests no acknowledgement.
 #[test]
 fn gap_closed_by_a_packet_without_ackreq_sends_nothing() {
     let mut t = Script::dropping(rts_qp());
@@ -237,7 +237,7 @@ fn responses_leave_in_request_order() {
     t.tx(0, "ACK psn=7 msn=2");
     assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 8)]);
 
-    // The answer to an atomic acknowledges the WRITE before it.
+    // The response of an atomic acknowledges the WRITE before it.
     t.rx(1, "READ_REQUEST psn=8 ackreq va=0x1000 rkey=mem dmalen=8");
     t.rx(1, "WRITE_ONLY psn=9 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
     t.rx(1, "FETCH_ADD psn=10 ackreq va=0x1008 rkey=mem add=0x1");
@@ -261,7 +261,7 @@ fn duplicate_send_is_acknowledged_and_not_executed() {
     assert_eq!(t.recvs(), []);
 }
 
-/// RSP-04: whatever its place in the message, and whether or not it asks.
+/// RSP-04: in any position of the message, with or without AckReq.
 #[test]
 fn duplicate_write_is_acknowledged_with_the_newest_psn_and_not_executed() {
     let mut t = Script::responder(rts_qp());
@@ -281,8 +281,8 @@ fn duplicate_write_is_acknowledged_with_the_newest_psn_and_not_executed() {
     assert_eq!(bytes(&t.mem, 0, 600), [0xee; 600]);
 }
 
-/// RSP-04, REQ-12: an acknowledgement with the PSN of an atomic or READ would say that this is over, though
-/// its answer may have been lost. A requester that believes it (kernel rxe does) ends it without the value.
+/// RSP-04, REQ-12: an acknowledgement with the PSN of an atomic or READ would complete it at requesters that accept
+/// this (kernel rxe does), although its response may be lost.
 #[test]
 fn duplicate_send_is_not_acknowledged_with_the_psn_of_an_atomic_or_read() {
     let mut t = Script::responder(rts_qp());
@@ -302,7 +302,7 @@ fn duplicate_send_is_not_acknowledged_with_the_psn_of_an_atomic_or_read() {
     t.tx(4, "ACK psn=9 msn=4");
 }
 
-/// RSP-04: a burst that is repeated whole needs one answer.
+/// RSP-04: a repeated burst needs one acknowledgement.
 #[test]
 fn duplicates_of_one_buffer_are_acknowledged_once() {
     let mut t = Script::responder(rts_qp());
@@ -328,7 +328,7 @@ fn duplicate_is_acknowledged_during_a_gap() {
     t.quiet(100);
 }
 
-/// RSP-04: a NAK that is due says more than the acknowledgement of a duplicate.
+/// RSP-04: a pending NAK contains the acknowledgement of a duplicate.
 #[test]
 fn duplicate_does_not_replace_a_pending_nak() {
     let mut t = Script::responder(rts_qp());
@@ -373,7 +373,7 @@ fn duplicate_read_resumes_at_the_requested_psn() {
     t.tx(0, "READ_RESPONSE_MIDDLE psn=7 len=256");
     t.tx(0, "READ_RESPONSE_LAST psn=8 msn=1 len=232");
 
-    // From the second packet to the end, the last packet alone, and one in the middle alone.
+    // From the second packet to the end, the last packet alone, and a middle one alone.
     t.rx(1, "READ_REQUEST psn=6 ackreq va=0x1100 rkey=mem dmalen=744");
     assert_eq!(t.tx(1, "READ_RESPONSE_FIRST psn=6 msn=1 len=256").payload(), &data[256..512]);
     assert_eq!(t.tx(1, "READ_RESPONSE_MIDDLE psn=7 len=256").payload(), &data[512..768]);
@@ -385,7 +385,7 @@ fn duplicate_read_resumes_at_the_requested_psn() {
     t.quiet(100);
 }
 
-/// RSP-05: the requester has given up the rest of the answer under way.
+/// RSP-05: the requester has abandoned the rest of the response in progress.
 #[test]
 fn read_duplicated_during_its_response_starts_over() {
     let mut t = Script::responder(rts_qp());
@@ -399,7 +399,7 @@ fn read_duplicated_during_its_response_starts_over() {
     t.tx(0, "READ_RESPONSE_LAST psn=8 msn=1 len=256");
 }
 
-/// Repeated answers go alone, each as a burst of one.
+/// Repeated responses leave as single packets.
 #[test]
 fn repeated_response_leaves_in_single_packets() {
     let mut t = Script::responder(rts_qp());
@@ -423,7 +423,7 @@ fn duplicate_read_with_other_parameters_is_dropped() {
     let other_key = format!("READ_REQUEST psn=6 ackreq va=0x1000 rkey={} dmalen=600", other.rkey());
     let wrong = [
         other_key.as_str(),
-        // The end is elsewhere, the start is elsewhere, both are, or it is longer.
+        // Another end, another start, both, or a larger length.
         "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=599",
         "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=601",
         "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=768",
@@ -433,7 +433,7 @@ fn duplicate_read_with_other_parameters_is_dropped() {
         "READ_REQUEST psn=7 ackreq va=0x1100 rkey=mem dmalen=2147483648",
         "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=4294967295",
         "READ_REQUEST psn=6 ackreq va=0xffffffffffffff00 rkey=mem dmalen=600",
-        // No READ was there, or it has been forgotten.
+        // There was no such READ, or the replay cache has dropped it.
         "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=600",
         "READ_REQUEST psn=4 ackreq va=0x1000 rkey=mem dmalen=600",
         "READ_REQUEST psn=8388617 ackreq va=0x1000 rkey=mem dmalen=600",
@@ -450,7 +450,7 @@ fn duplicate_read_with_other_parameters_is_dropped() {
     assert_eq!(t.all(100).len(), 3, "and the right one is still answered");
 }
 
-/// RSP-07: a copy from the network is no reason to fail.
+/// RSP-07: a network duplicate must not fail the queue pair.
 #[test]
 fn duplicate_read_of_deregistered_memory_is_dropped() {
     let mut t = Script::responder(rts_qp());
@@ -494,7 +494,7 @@ fn duplicate_atomic_outside_the_replay_cache_is_dropped() {
     assert_eq!(t.mem.load_u64(0), Ok(3));
 }
 
-/// RSP-09: SENDs and WRITEs take no place among the READs and atomics that are remembered.
+/// RSP-09: SENDs and WRITEs take no entry of the replay cache.
 #[test]
 fn replay_cache_holds_max_dest_rd_atomic_requests() {
     let mut t = Script::responder(Link { rd_atomic: 1, ..rts_qp() });
@@ -508,7 +508,7 @@ fn replay_cache_holds_max_dest_rd_atomic_requests() {
     t.quiet(100);
 }
 
-/// A lost answer is asked for again while a later one is owed: PSN order is kept.
+/// A lost response is requested again while a later one is pending: PSN order is kept.
 #[test]
 fn older_repeated_response_is_sent_first() {
     let mut t = Script::responder(rts_qp());
@@ -535,7 +535,7 @@ fn send_without_a_receive_causes_an_rnr_nak() {
     assert_eq!(t.received(1, 64), pattern(5, 64));
 }
 
-/// RSP-23: at the FIRST of a long message, with the timer that was asked for, every time.
+/// RSP-23: at the FIRST of a long message, with the configured timer, every time.
 #[test]
 fn each_attempt_without_a_receive_causes_an_rnr_nak() {
     let mut t = Script::responder(Link { min_rnr_timer: 0, ..rts_qp() });
@@ -581,7 +581,7 @@ fn write_with_immediate_writes_nothing_to_its_receive() {
     assert_eq!(t.received(1, 64), [0; 64]);
 }
 
-/// RSP-24, RSP-27: a WRITE of no bytes with immediate data is a notice.
+/// RSP-24, RSP-27: an empty WRITE with immediate data takes a receive.
 #[test]
 fn empty_write_with_immediate_takes_a_receive() {
     let mut t = Script::responder(rts_qp());
@@ -625,7 +625,7 @@ fn empty_send_takes_a_receive() {
     assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 0), with_imm]);
 }
 
-/// A message is scattered over the pieces of its receive in order.
+/// A message scatters over the elements of its receive in order.
 #[test]
 fn message_scatters_to_32_sges_in_order() {
     let mut t = Script::responder(rts_qp());
@@ -677,7 +677,7 @@ fn solicited_bit_marks_the_completion() {
         Completion { solicited: true, ..with_imm },
     ];
     assert_eq!(t.recvs(), expected);
-    // Errors always are.
+    // Error completions are always solicited.
     t.rx(0, "SEND_ONLY psn=8 len=9");
     t.tx(0, "NAK_INV psn=8 msn=3");
     assert_eq!(t.recvs(), [Completion { solicited: true, ..failed(4, WcStatus::LocLenErr) }]);
@@ -685,7 +685,7 @@ fn solicited_bit_marks_the_completion() {
 
 // ---- execution ----
 
-/// RSP-01, §4.1: 2^23 responses are half the circle.
+/// RSP-01, §4.1: 2^23 responses are half of the PSNs.
 #[test]
 #[ignore = "takes 2 GiB of memory"]
 fn longest_read_takes_half_of_the_psns() {
@@ -696,7 +696,7 @@ fn longest_read_takes_half_of_the_psns() {
     t.tx(0, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
     t.rx(0, "WRITE_ONLY psn=8388613 va=0x1000 rkey=mem dmalen=8 len=8");
     assert_eq!(t.mem.load_u64(0).unwrap().to_ne_bytes()[..], pattern(8_388_613, 8)[..]);
-    // The rest of the answer is given up for its last packet.
+    // The rest of the response is abandoned for a duplicate of its last packet.
     t.rx(0, &format!("READ_REQUEST psn=8388612 ackreq va=0x8fffff00 rkey={rkey} dmalen=256"));
     t.tx(0, "READ_RESPONSE_MIDDLE psn=6 len=256");
     t.tx(0, "READ_RESPONSE_ONLY psn=8388612 msn=1 len=256");
@@ -740,8 +740,7 @@ fn write_is_in_memory_when_the_following_send_completes() {
     t.tx(0, "ACK psn=6 msn=2");
 }
 
-/// Messages of one packet each that arrive together: whatever is the matter with one, those before it are
-/// executed and those behind it are not.
+/// Messages of one packet each in one buffer: those before an invalid one are executed, and those behind it are not.
 #[test]
 fn messages_in_one_buffer_are_executed_separately() {
     let sends = ["SEND_ONLY psn=5 len=64", "SEND_ONLY psn=6 len=64", "SEND_ONLY psn=7 len=64"];
@@ -777,7 +776,7 @@ fn messages_in_one_buffer_are_executed_separately() {
     t.rx_merged(0, &[sends[0], sends[0], sends[2]]);
     t.tx(0, "NAK_PSN psn=6 msn=1");
     assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 64)]);
-    // One that asks for an acknowledgement, and one that does not.
+    // One with AckReq set, and one without.
     t.rx_merged(1, &["SEND_ONLY psn=6 ackreq len=64", "SEND_ONLY psn=7 len=64"]);
     t.tx(1, "RNR_NAK psn=7 msn=2 timer=0.64ms");
     assert_eq!(t.recvs(), [ok(2, WcOpcode::Recv, 64)]);
@@ -800,7 +799,7 @@ fn empty_access_needs_no_key() {
     t.tx(0, "ACK psn=5 msn=1");
     t.rx(0, "READ_REQUEST psn=6 ackreq va=0xffffffffffffffff rkey=0xdeadbeef dmalen=0");
     t.tx(0, "READ_RESPONSE_ONLY psn=6 msn=2 len=0");
-    // Repeated too.
+    // Duplicates too.
     t.rx(1, "READ_REQUEST psn=6 ackreq va=0xffffffffffffffff rkey=0xdeadbeef dmalen=0");
     t.tx(1, "READ_RESPONSE_ONLY psn=6 msn=2 len=0");
 }

@@ -1,8 +1,7 @@
-//! The RC requester when something goes wrong, packet by packet: NAKs, a peer that is not ready, and
-//! silence.
+//! Error recovery of the RC requester, packet by packet: NAKs, RNR NAKs, and timeouts.
 //!
-//! It starts with PSN 5, the path MTU is 256, four READs or atomics may be outstanding, the peer's
-//! memory is `va=0x8000 rkey=0x00000100`, and an ACK is waited for 1048.576 µs.
+//! The first PSN is 5, the path MTU is 256, four READs or atomics may be outstanding, the peer's memory is `va=0x8000
+//! rkey=0x00000100`, and the ACK timeout is 1048.576 µs.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -46,7 +45,7 @@ fn sequence_nak_acknowledges_earlier_packets_and_the_rest_is_retransmitted() {
     t.leave();
 }
 
-/// REQ-19: what is sent again goes alone, so that it does not rely on how a burst is cut.
+/// REQ-19: retransmitted packets leave alone, so they do not depend on the segmentation of bursts.
 #[test]
 fn retransmitted_packets_leave_alone() {
     let mut t = Script::requester(rts_qp());
@@ -58,7 +57,7 @@ fn retransmitted_packets_leave_alone() {
     assert_eq!(t.engine.counters().retransmitted, 4);
 }
 
-/// REQ-19: where what followed another packet has arrived, what is sent again may follow one too.
+/// REQ-19: retransmissions may leave in bursts on paths where packets behind others have arrived.
 #[test]
 fn retransmitted_packets_leave_in_bursts_where_bursts_arrive() {
     let mut t = Script::requester(rts_qp());
@@ -67,7 +66,7 @@ fn retransmitted_packets_leave_in_bursts_where_bursts_arrive() {
     assert_eq!(bursts(t.all(0)), [1; 6]);
     t.rx(1, "NAK_PSN psn=7 msn=0");
     assert_eq!(bursts(t.all(1)), [2; 4]);
-    // What followed the first of that has not arrived.
+    // The packet behind the first one has not arrived.
     t.rx(2, "NAK_PSN psn=8 msn=0");
     assert_eq!(bursts(t.all(2)), [3, 4, 5]);
     t.rx(3, "ACK psn=10 msn=1");
@@ -85,13 +84,13 @@ fn duplicate_sequence_nak_is_ignored() {
     assert_eq!(t.all(1).len(), 2);
     t.rx(2, "NAK_PSN psn=5 msn=0");
     t.quiet(2);
-    // Another gap is news.
+    // Another gap starts another recovery.
     t.rx(3, "NAK_PSN psn=6 msn=1");
     t.tx(3, "SEND_ONLY psn=6 ackreq len=8");
     assert_eq!(t.sends(), [ok(1, SEND, 8)]);
 }
 
-/// REQ-18: new requests wait until the old ones are sent again.
+/// REQ-18: new requests wait until the old ones are retransmitted.
 #[test]
 fn new_request_follows_retransmitted_packets() {
     let mut t = Script::requester(rts_qp());
@@ -126,7 +125,7 @@ fn write_resumes_in_its_middle_without_a_second_reth() {
     assert_eq!(t.sends(), [ok(1, WRITE, 600)]);
 }
 
-/// REQ-18: an acknowledgement that was only late stops the resending.
+/// REQ-18: a late acknowledgement stops the retransmission.
 #[test]
 fn late_ack_stops_the_retransmission() {
     let mut t = Script::requester(rts_qp());
@@ -152,7 +151,7 @@ fn terminal_nak_fails_its_request_and_flushes_the_rest() {
         ("NAK_ACCESS psn=7 msn=1", WcStatus::RemAccessErr),
         ("NAK_OP psn=7 msn=1", WcStatus::RemOpErr),
         ("NAK_RD psn=7 msn=1", WcStatus::RemInvRdReqErr),
-        // REQ-22: a code that is not assigned ends it all the same.
+        // REQ-22: a reserved code fails the request too.
         ("NAK_5 psn=7 msn=1", WcStatus::RemOpErr),
         ("NAK_31 psn=7 msn=1", WcStatus::RemOpErr),
     ] {
@@ -177,8 +176,8 @@ fn terminal_nak_fails_its_request_and_flushes_the_rest() {
     }
 }
 
-/// REQ-21: the answer to a READ before it was lost. The peer has failed and will not give it, but
-/// that shows when it is asked.
+/// REQ-21: the response of an earlier READ was lost. The failed peer will not send it, but this shows only at the
+/// next request.
 #[test]
 fn terminal_nak_after_a_lost_response_does_not_complete_the_read() {
     let mut t = Script::requester(Link { retry_cnt: 1, ..rts_qp() });
@@ -212,7 +211,7 @@ fn rnr_nak_is_retried_after_its_timer() {
     }
 }
 
-/// REQ-23: what came before it is acknowledged.
+/// REQ-23: earlier packets are acknowledged.
 #[test]
 fn rnr_nak_acknowledges_earlier_packets() {
     let mut t = Script::requester(rts_qp());
@@ -277,7 +276,7 @@ fn rnr_retry_of_7_is_unlimited() {
 /// REQ-25
 #[test]
 fn ack_timer_stops_during_the_rnr_timer() {
-    // 8.192 µs, and no retry to spare.
+    // 8.192 µs, without a spare retry.
     let mut t = Script::requester(Link { timeout: 1, retry_cnt: 0, ..rts_qp() });
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
@@ -325,7 +324,7 @@ fn rnr_nak_after_a_sequence_nak_starts_the_timer() {
     t.tx(641, "SEND_ONLY psn=6 ackreq len=8");
 }
 
-/// REQ-23: a second copy of the RNR NAK does not restart the timer.
+/// REQ-23: a duplicate of the RNR NAK does not restart the timer.
 #[test]
 fn duplicate_rnr_nak_counts_once() {
     let mut t = Script::requester(Link { rnr_retry: 1, ..rts_qp() });
@@ -336,8 +335,7 @@ fn duplicate_rnr_nak_counts_once() {
     t.tx(641, "SEND_ONLY psn=5 ackreq len=8");
 }
 
-/// REQ-30: a late copy of an RNR NAK makes it wait; the acknowledgement then ends the wait, and the
-/// budget is full again.
+/// REQ-30: after a late duplicate of an RNR NAK, the acknowledgement ends the wait and resets the retry counts.
 #[test]
 fn ack_ends_the_rnr_wait() {
     let mut t = Script::requester(Link { rnr_retry: 2, ..rts_qp() });
@@ -359,7 +357,7 @@ fn ack_ends_the_rnr_wait() {
     assert_eq!(t.sends(), [ok(2, SEND, 8)]);
 }
 
-// ---- timer and budgets ----
+// ---- timers and retry counts ----
 
 /// REQ-27
 #[test]
@@ -388,8 +386,8 @@ fn unacknowledged_packet_is_retransmitted_after_the_timeout() {
     }
 }
 
-/// The peer may have been asleep with everything in its receive buffer: to send it all again would
-/// overrun the buffer. One packet asks where it stands, and what has arrived is not sent again.
+/// The peer may not have been scheduled, with all packets in its receive buffer, which a full retransmission would
+/// overflow. One packet probes its state, and packets that have arrived are not retransmitted.
 #[test]
 fn timeout_retransmits_one_packet_as_a_probe() {
     let mut t = Script::requester(rts_qp());
@@ -398,7 +396,7 @@ fn timeout_retransmits_one_packet_as_a_probe() {
     assert_eq!(t.all(0).len(), 11);
     t.tx(1049, "WRITE_FIRST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=2560 len=256");
     t.quiet(1500);
-    // One packet more with each answer, for what was sent first may still be on its way.
+    // One more packet per response, because the first transmission may still be in flight.
     t.rx(1500, "ACK psn=12 msn=0");
     t.tx(1500, "WRITE_MIDDLE psn=13 ackreq len=256");
     t.tx(1500, "WRITE_LAST psn=14 ackreq len=256");
@@ -410,7 +408,7 @@ fn timeout_retransmits_one_packet_as_a_probe() {
     assert_eq!(t.engine.counters().retransmitted, 4);
 }
 
-/// REQ-28: a request posted later does not postpone it; progress does.
+/// REQ-28: a later request does not restart the timer; progress does.
 #[test]
 fn ack_timer_runs_from_the_oldest_packet_or_the_last_progress() {
     let mut t = Script::requester(rts_qp());
@@ -425,7 +423,7 @@ fn ack_timer_runs_from_the_oldest_packet_or_the_last_progress() {
     t.tx(2089, "SEND_ONLY psn=6 ackreq len=8");
 }
 
-/// REQ-28: nothing outstanding, no timer.
+/// REQ-28: without outstanding requests the timer stops.
 #[test]
 fn ack_timer_stops_when_all_packets_are_acknowledged() {
     let mut t = Script::requester(rts_qp());
@@ -461,7 +459,7 @@ fn retry_cnt_of_k_permits_k_retransmissions() {
     }
 }
 
-/// REQ-29: timeouts and NAKs draw on one budget.
+/// REQ-29: timeouts and NAKs share one retry count.
 #[test]
 fn naks_without_progress_use_the_same_retry_count() {
     let mut t = Script::requester(Link { retry_cnt: 2, ..rts_qp() });
@@ -474,7 +472,7 @@ fn naks_without_progress_use_the_same_retry_count() {
     assert_eq!(t.sends(), [failed(1, WcStatus::RetryExcErr)]);
 }
 
-/// REQ-29: with a budget of 0 the first NAK ends it.
+/// REQ-29: with retry_cnt 0 the first NAK fails the request.
 #[test]
 fn first_nak_without_retries_fails_the_request() {
     let mut t = Script::requester(Link { retry_cnt: 0, ..rts_qp() });
@@ -492,7 +490,7 @@ fn progress_resets_both_retry_counts() {
     t.send(1, 2560);
     assert_eq!(t.all(0).len(), 10);
     let mut us = 0;
-    // Each NAK is one packet further on: 9 retries with a budget of 1.
+    // Each NAK advances by one packet: 9 retries with retry_cnt 1.
     for psn in 6..15 {
         us += 10;
         t.rx(us, &format!("NAK_PSN psn={psn} msn=0"));
@@ -514,7 +512,7 @@ fn progress_resets_both_retry_counts() {
     }
 }
 
-/// RTS to RTS is no progress: what is waited for is waited for as long as before.
+/// RTS to RTS is no progress: timers continue unchanged.
 #[test]
 fn modified_attributes_keep_running_timers() {
     let attr = || QpAttr { min_rnr_timer: RnrTimer::new(5), ..QpAttr::to(QpState::Rts) };
@@ -532,7 +530,7 @@ fn modified_attributes_keep_running_timers() {
     assert_eq!(t.sends(), [ok(1, SEND, 8)]);
 }
 
-/// REQ-24, REQ-29: an attribute of something else is no progress.
+/// REQ-24, REQ-29: changing another attribute is no progress.
 #[test]
 fn modified_attributes_keep_retry_counts() {
     let attr = || QpAttr { min_rnr_timer: RnrTimer::new(5), ..QpAttr::to(QpState::Rts) };
@@ -555,14 +553,14 @@ fn modified_attributes_keep_retry_counts() {
     assert_eq!(t.sends(), [failed(1, WcStatus::RnrRetryExcErr)]);
 }
 
-/// REQ-29: a peer that is not ready has answered, so what was lost before does not count any more.
+/// REQ-29: an RNR NAK is a response, so earlier losses do not count any more.
 #[test]
 fn rnr_nak_resets_the_retry_count() {
     let mut t = Script::requester(Link { retry_cnt: 1, ..rts_qp() });
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
     for round in 0..3 {
-        // 1048.576 µs until it is asked again, and 640 µs that the peer wants to have.
+        // 1048.576 µs until the retransmission, and 640 µs for the RNR timer.
         let at = round * 2000;
         t.tx(at + 1049, "SEND_ONLY psn=5 ackreq len=8");
         t.rx(at + 1360, "RNR_NAK psn=5 msn=0 timer=0.64ms");
@@ -572,7 +570,7 @@ fn rnr_nak_resets_the_retry_count() {
     assert_eq!(t.sends(), [ok(1, SEND, 8)]);
 }
 
-/// REQ-30: every packet of an answer is progress.
+/// REQ-30: every packet of a response is progress.
 #[test]
 fn slow_response_is_progress() {
     let mut t = Script::requester(Link { retry_cnt: 0, ..rts_qp() });

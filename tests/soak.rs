@@ -29,7 +29,7 @@ mod within;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use census::{Census, Censuses, Figure, Places, grown, of_this_process};
+use census::{Measurement, MeasurementSeries, Measurements, SystemNames, grown, of_this_process};
 use choice::Choice;
 use churn::Churn;
 use node::{WAIT_LIMIT, fresh_ip};
@@ -50,20 +50,20 @@ fn addresses(count: usize) -> Vec<IpAddr> {
     (0..count).map(|_| fresh_ip()).collect()
 }
 
-fn places(addresses: &[IpAddr]) -> Places {
+fn places(addresses: &[IpAddr]) -> SystemNames {
     let is_v4 = |ip: &IpAddr| match ip {
         IpAddr::V4(ip) => Some(*ip),
         IpAddr::V6(_) => None,
     };
-    Places::new(addresses.iter().filter_map(is_v4).collect::<Vec<Ipv4Addr>>(), [])
+    SystemNames::new(addresses.iter().filter_map(is_v4).collect::<Vec<Ipv4Addr>>(), [])
 }
 
 /// Sockets of connected flows: a device has up to eight, and two devices live through a test.
 const FLOW_SOCKETS: i64 = 16;
 
 /// Returns the measurements without an open device, when no socket may be open.
-fn census_of_none(places: &Places, via: &PortKind) -> Census {
-    let mut census = census(places, via);
+fn measure_without_devices(places: &SystemNames, via: &PortKind) -> Measurements {
+    let mut census = measure(places, via);
     for figure in &mut census {
         if matches!(figure.name, "descriptors" | "UDP sockets" | "abstract names") {
             figure.tolerance = 0;
@@ -73,13 +73,13 @@ fn census_of_none(places: &Places, via: &PortKind) -> Census {
 }
 
 /// Returns all measurements of this process.
-fn census(places: &Places, via: &PortKind) -> Census {
+fn measure(places: &SystemNames, via: &PortKind) -> Measurements {
     let [blocks, bytes] = heap::held();
     let mut census = of_this_process();
-    census.push(Figure { name: "heap blocks", tolerance: 400, value: blocks });
+    census.push(Measurement { name: "heap blocks", tolerance: 400, value: blocks });
     // The numbers of destroyed queue pairs are reserved for ten seconds.
-    census.push(Figure { name: "heap KiB", tolerance: 2 << 10, value: bytes >> 10 });
-    census.extend(places.census());
+    census.push(Measurement { name: "heap KiB", tolerance: 2 << 10, value: bytes >> 10 });
+    census.extend(places.measure());
     for figure in &mut census {
         if matches!(figure.name, "descriptors" | "UDP sockets") {
             figure.tolerance = FLOW_SOCKETS;
@@ -88,7 +88,7 @@ fn census(places: &Places, via: &PortKind) -> Census {
     if *via == PortKind::Shm {
         // Connections to closed devices are removed within a tenth of a second, at the next lookup.
         let of_connections =
-            |figure: &&mut Figure| matches!(figure.name, "descriptors" | "abstract names");
+            |figure: &&mut Measurement| matches!(figure.name, "descriptors" | "abstract names");
         census.iter_mut().filter(of_connections).for_each(|figure| figure.tolerance = 24);
     }
     census
@@ -96,10 +96,10 @@ fn census(places: &Places, via: &PortKind) -> Census {
 
 /// Returns the measurements when they equal those before, or after a limit: the device's thread needs a moment to
 /// clean up.
-fn settled(places: &Places, via: &PortKind, before: &Census) -> Census {
+fn measure_settled(places: &SystemNames, via: &PortKind, before: &Measurements) -> Measurements {
     let start = now();
     loop {
-        let census = census(places, via);
+        let census = measure(places, via);
         if grown(before, &census).is_empty() || now() - start > WAIT_LIMIT {
             return census;
         }
@@ -112,11 +112,11 @@ fn soak(via: &PortKind, time: Duration) {
     let addresses = addresses(2 + ADDRESSES);
     let places = places(&addresses);
     Churn::new(via.clone(), &addresses).round();
-    let closed = census_of_none(&places, via);
+    let closed = measure_without_devices(&places, via);
 
     let mut churn = Churn::new(via.clone(), &addresses);
     let start = now();
-    let mut censuses = Censuses::default();
+    let mut series = MeasurementSeries::default();
     // Until each address has been used, and a tenth of the time has passed.
     while churn.rounds * 4 < 256 || now() - start < time / 10 {
         churn.round();
@@ -126,16 +126,16 @@ fn soak(via: &PortKind, time: Duration) {
             churn.round();
         }
         let when = if quarter == 0 { "warm".into() } else { format!("{} %", 25 * quarter) };
-        censuses.push(when, census(&places, via));
+        series.push(when, measure(&places, via));
     }
     let counts = churn.counts;
     drop(churn);
-    let mut ends = Censuses::default();
+    let mut ends = MeasurementSeries::default();
     ends.push("before", closed);
-    ends.push("closed", census_of_none(&places, via));
+    ends.push("closed", measure_without_devices(&places, via));
     println!("\nvia {via}, {} s: {counts}", (now() - start).as_secs());
-    println!("{}\nall devices closed:\n{}", censuses.table(), ends.table());
-    let grown = [censuses, ends].map(|of| of.grown()).concat();
+    println!("{}\nall devices closed:\n{}", series.table(), ends.table());
+    let grown = [series, ends].map(|of| of.grown()).concat();
     assert!(grown.is_empty(), "via {via}: {grown:?}");
 }
 
@@ -189,15 +189,15 @@ fn killed_peers_leak_nothing_in_the_survivor() {
         for number in 0..at.len() as u64 {
             kill(number, Duration::from_millis(100));
         }
-        let before = census(&places, &via);
-        let mut censuses = Censuses::default();
-        censuses.push("warm", before.clone());
+        let before = measure(&places, &via);
+        let mut series = MeasurementSeries::default();
+        series.push("warm", before.clone());
         for number in 0..kills {
             let after = Duration::from_micros(choice.below(150_000));
             kill(number, after);
         }
-        censuses.push("end", settled(&places, &via, &before));
-        println!("via {via}: {kills} killed, {connected} of them connected\n{}", censuses.table());
-        assert_eq!(censuses.grown(), Vec::<String>::new(), "via {via}, seed {seed}");
+        series.push("end", measure_settled(&places, &via, &before));
+        println!("via {via}: {kills} killed, {connected} of them connected\n{}", series.table());
+        assert_eq!(series.grown(), Vec::<String>::new(), "via {via}, seed {seed}");
     }
 }

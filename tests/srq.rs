@@ -398,7 +398,7 @@ fn datagram_stream_reports_before_it_exhausts_an_srq() {
 // ---- several queue pairs ----
 
 /// An engine with RC queue pairs in RTS that share a queue, and the memory of its requests.
-struct Sharing {
+struct SrqFixture {
     world: World,
     srqn: Srqn,
     qps: Vec<Qpn>,
@@ -407,9 +407,9 @@ struct Sharing {
 }
 
 /// Length of a request in bytes.
-const ROOM: usize = 2048;
+const REQUEST_BYTES: usize = 2048;
 
-impl Sharing {
+impl SrqFixture {
     fn new(qps: usize) -> Self {
         let mut world = World::new(1, 1);
         let engine = &mut world.nodes[0].engine;
@@ -424,7 +424,7 @@ impl Sharing {
             qpn
         };
         let qps = (0..qps).map(create).collect();
-        let inbox = world.nodes[0].region(64 * ROOM, 0x30_0000, full_access());
+        let inbox = world.nodes[0].region(64 * REQUEST_BYTES, 0x30_0000, full_access());
         Self { world, srqn, qps, inbox, posted: 0 }
     }
 
@@ -434,9 +434,9 @@ impl Sharing {
 
     fn post(&mut self, count: usize) {
         for _ in 0..count {
-            let place = self.posted as usize % 64 * ROOM;
+            let place = self.posted as usize % 64 * REQUEST_BYTES;
             self.posted += 1;
-            let recv = RecvRequest::new(self.posted, sge(&self.inbox, place, ROOM));
+            let recv = RecvRequest::new(self.posted, sge(&self.inbox, place, REQUEST_BYTES));
             let srqn = self.srqn;
             self.engine().post_srq_recv(srqn, recv).unwrap();
         }
@@ -463,7 +463,7 @@ const OK: WcStatus = WcStatus::Success;
 /// The first message takes the first request, regardless of its queue pair.
 #[test]
 fn messages_take_srq_requests_in_order_of_their_first_packets() {
-    let mut s = Sharing::new(3);
+    let mut s = SrqFixture::new(3);
     s.post(5);
     assert_eq!(s.rx(2, "SEND_ONLY psn=5 len=8"), [(2, 1, OK)]);
     assert_eq!(s.rx(0, "SEND_FIRST psn=5 len=1024"), []);
@@ -472,7 +472,7 @@ fn messages_take_srq_requests_in_order_of_their_first_packets() {
     assert_eq!(s.rx(1, "SEND_LAST psn=6 len=8"), [(1, 3, OK)]);
     assert_eq!(s.rx(0, "SEND_LAST psn=6 len=8"), [(0, 2, OK)]);
     let mut bytes = vec![0; 1032];
-    s.inbox.read_at(ROOM, &mut bytes).unwrap();
+    s.inbox.read_at(REQUEST_BYTES, &mut bytes).unwrap();
     assert_eq!(bytes, [pattern(5, 1024), pattern(6, 8)].concat());
 }
 
@@ -480,7 +480,7 @@ fn messages_take_srq_requests_in_order_of_their_first_packets() {
 /// pairs use the rest.
 #[test]
 fn queue_pair_with_a_stalled_message_holds_one_request() {
-    let mut s = Sharing::new(3);
+    let mut s = SrqFixture::new(3);
     s.post(4);
     assert_eq!(s.rx(0, "SEND_FIRST psn=5 len=1024"), []);
     // A message behind a gap takes no request.
@@ -495,7 +495,7 @@ fn queue_pair_with_a_stalled_message_holds_one_request() {
 /// A message after an RNR NAK has no reservation: the next message takes the next request.
 #[test]
 fn rnr_nak_reserves_no_request() {
-    let mut s = Sharing::new(2);
+    let mut s = SrqFixture::new(2);
     assert_eq!(s.rx(0, "SEND_ONLY psn=5 ackreq len=8"), []);
     s.post(1);
     assert_eq!(s.rx(1, "SEND_ONLY psn=5 ackreq len=8"), [(1, 1, OK)]);
@@ -508,7 +508,7 @@ fn rnr_nak_reserves_no_request() {
 /// QPS-11
 #[test]
 fn failed_queue_pair_takes_no_request_from_others() {
-    let mut s = Sharing::new(2);
+    let mut s = SrqFixture::new(2);
     s.post(3);
     assert_eq!(s.rx(0, "SEND_FIRST psn=5 len=1024"), []);
     assert_eq!(s.rx(0, "WRITE_MIDDLE psn=6 len=1024"), [(0, 1, WcStatus::RemInvReqErr)]);
@@ -524,7 +524,7 @@ fn failed_queue_pair_takes_no_request_from_others() {
 
 #[test]
 fn srq_numbers_are_not_reused_soon() {
-    let mut s = Sharing::new(0);
+    let mut s = SrqFixture::new(0);
     let init = SrqInit { pd: PD, max_wr: 1, max_sge: 1, xrc: None };
     let mut seen = vec![s.srqn];
     for _ in 0..1000 {

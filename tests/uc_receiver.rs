@@ -121,7 +121,7 @@ fn merged_packets_are_processed_one_by_one() {
     assert_eq!(t.recvs(), [ok(1, RECV, 512), ok(2, RECV, 513)]);
 }
 
-// ---- nobody is told ----
+// ---- no responses ----
 
 /// UC-01: not even with AckReq set, unlike kernel rxe until 2024.
 #[test]
@@ -223,7 +223,7 @@ fn packets_without_a_first_are_dropped() {
     takes(&mut t, 11, 1);
 }
 
-// ---- copies ----
+// ---- duplicates ----
 
 /// The network may duplicate a packet, which is not a new message.
 #[test]
@@ -288,7 +288,7 @@ fn message_with_reordered_packets_is_dropped() {
     takes(&mut t, 8, 1);
 }
 
-// ---- what cannot be executed ----
+// ---- failures ----
 
 /// UC-05
 #[test]
@@ -489,7 +489,7 @@ fn cnp_is_counted_and_changes_nothing() {
     assert_eq!(t.recvs(), [ok(1, RECV, 264)]);
 }
 
-// ---- memory of our own ----
+// ---- local memory ----
 
 /// A receive without write access would discard every message, so the queue pair fails and flushes all requests.
 #[test]

@@ -24,7 +24,7 @@ use support::script::{OURS, PEER, PEER_QPN, Script, bytes, failed, ok, rts_qp_of
 use support::{pattern, request, sge};
 
 const SEND: WcOpcode = WcOpcode::Send;
-const STRANGER: Qpn = Qpn::new(0xabcdef);
+const OTHER_QPN: Qpn = Qpn::new(0xabcdef);
 
 /// Creates a queue pair in RTS.
 fn ud() -> Script {
@@ -68,7 +68,7 @@ fn ud_completion_has_source_length_immediate_and_solicited() {
         source_qp: Some(Qpn::GSI),
         ..came(2, 3)
     };
-    let first = Completion { source_qp: Some(STRANGER), ..came(1, 256) };
+    let first = Completion { source_qp: Some(OTHER_QPN), ..came(1, 256) };
     assert_eq!(t.recvs(), [first, second, came(3, 0)]);
     assert_eq!(t.received(1, 296)[40..], pattern(5, 256));
     assert_eq!(t.received(2, 44)[40..], [pattern(6, 3), vec![0]].concat(), "no padding");

@@ -17,7 +17,7 @@ use support::{PD, full_access, init_attr, qp_init, rtr_attr, rts_attr};
 
 /// Keys that grant no access, each for another reason.
 #[derive(Clone, Copy, Debug)]
-enum Wrong {
+enum InvalidKey {
     /// No region has this index.
     Index,
     /// A region has the index, with another variant byte.
@@ -38,7 +38,7 @@ enum Wrong {
     OtherQp,
 }
 
-impl Wrong {
+impl InvalidKey {
     const ALL: [Self; 9] = [
         Self::Index,
         Self::Variant,
@@ -114,7 +114,7 @@ fn nak_reveals_nothing_about_an_invalid_key() {
         "ATOMIC_WRITE psn=5 va=0x1000 rkey=KEY dmalen=8 len=8",
         "FLUSH psn=5 placement=0x1 selectivity=0 va=0x1000 rkey=KEY dmalen=8",
     ] {
-        let answers = Wrong::ALL.map(|wrong| {
+        let answers = InvalidKey::ALL.map(|wrong| {
             let mut t = Script::responder(rts_qp());
             let key = wrong.key(&mut t);
             t.rx(0, &request.replace("KEY", &key.to_string()));
@@ -130,16 +130,23 @@ fn nak_reveals_nothing_about_an_invalid_key() {
 /// The same holds for the key that a SEND invalidates.
 #[test]
 fn nak_reveals_nothing_about_a_key_to_invalidate() {
-    let keys = [Wrong::Index, Wrong::Variant, Wrong::Domain, Wrong::Gone, Wrong::Rights];
-    let answers = keys.into_iter().chain([Wrong::WindowVariant, Wrong::OtherQp]).map(|wrong| {
-        let mut t = Script::responder(rts_qp());
-        t.post_recv(64);
-        let key = wrong.key(&mut t);
-        t.rx(0, &format!("SEND_ONLY_INV psn=5 inv={key} len=8"));
-        let sent = t.tx(0, "NAK_ACCESS psn=5 msn=0");
-        t.events();
-        (sent.bytes, sent.path, t.recvs().len())
-    });
+    let keys = [
+        InvalidKey::Index,
+        InvalidKey::Variant,
+        InvalidKey::Domain,
+        InvalidKey::Gone,
+        InvalidKey::Rights,
+    ];
+    let answers =
+        keys.into_iter().chain([InvalidKey::WindowVariant, InvalidKey::OtherQp]).map(|wrong| {
+            let mut t = Script::responder(rts_qp());
+            t.post_recv(64);
+            let key = wrong.key(&mut t);
+            t.rx(0, &format!("SEND_ONLY_INV psn=5 inv={key} len=8"));
+            let sent = t.tx(0, "NAK_ACCESS psn=5 msn=0");
+            t.events();
+            (sent.bytes, sent.path, t.recvs().len())
+        });
     let answers: Vec<_> = answers.collect();
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
 }

@@ -95,7 +95,7 @@ fn invalidated(wr_id: u64, byte_len: u32, rkey: Rkey) -> Completion {
     Completion { invalidated: Some(rkey), ..ok(wr_id, WcOpcode::Recv, byte_len) }
 }
 
-// ---- what a peer may do through a window ----
+// ---- access through windows ----
 
 #[test]
 fn peer_writes_reads_and_adds_through_a_window() {
@@ -356,7 +356,7 @@ fn failed_invalidation_by_the_peer_is_a_remote_access_error() {
     assert_eq!(t.sends(), [failed(1, WcStatus::RemAccessErr)]);
 }
 
-// ---- binding and invalidating: what takes no packet ----
+// ---- local bind and invalidate ----
 
 #[test]
 fn bind_takes_no_psn_and_completes_in_order() {
@@ -553,7 +553,7 @@ fn reset_or_destroyed_queue_pair_frees_its_windows() {
     assert_eq!(f.t.memory.try_deregister(&f.region), Ok(()));
 }
 
-// ---- what is not taken ----
+// ---- refused requests ----
 
 #[test]
 fn posting_refuses_invalid_binds() {

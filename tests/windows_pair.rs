@@ -22,27 +22,27 @@ const ROUNDS: usize = 40;
 const LEN: usize = 3000;
 
 /// One window of the owner.
-struct Lent {
+struct GrantedWindow {
     id: MwId,
     rkey: Rkey,
     /// How many times the peer has invalidated it.
     rounds: usize,
 }
 
-struct Lending {
+struct WindowTraffic {
     world: World,
     qps: [Qpn; 2],
     region: Arc<Region>,
     keys: Arc<Region>,
     source: Arc<Region>,
-    windows: Vec<Lent>,
+    windows: Vec<GrantedWindow>,
     /// Windows in the order in which the owner has sent their keys.
     told: VecDeque<usize>,
     /// Number of sent keys.
     lent: usize,
 }
 
-impl Lending {
+impl WindowTraffic {
     fn new(seed: u64, loss: f64) -> Self {
         let mut world = World::new(seed, 2);
         let delay = Duration::from_micros(5);
@@ -59,14 +59,14 @@ impl Lending {
         let windows = (0..WINDOWS)
             .map(|_| {
                 let id = memory.alloc_window(PD, MwType::Type2).unwrap();
-                Lent { id, rkey: memory.window_key(id).unwrap(), rounds: 0 }
+                GrantedWindow { id, rkey: memory.window_key(id).unwrap(), rounds: 0 }
             })
             .collect();
         Self { world, qps, region, keys, source, windows, told: VecDeque::new(), lent: 0 }
     }
 
     /// Binds a window under the next key, and sends the key immediately after.
-    fn lend(&mut self, n: usize) {
+    fn grant(&mut self, n: usize) {
         let (owner, peer) = (self.qps[OWNER], self.qps[PEER]);
         self.world.post_recv(OWNER, owner, n as u64, &[]);
         // Separate memory for each message in flight.
@@ -93,7 +93,7 @@ impl Lending {
     }
 
     /// Writes through the received window, and invalidates it.
-    fn use_up(&mut self, at: usize) {
+    fn write_and_invalidate(&mut self, at: usize) {
         let mut message = [0; 8];
         self.keys.read_at(at, &mut message).unwrap();
         let rkey = Rkey(u32::from_le_bytes(*message.first_chunk().unwrap()));
@@ -114,7 +114,7 @@ impl Lending {
         let back: Vec<_> = self.world.nodes[OWNER].recvs.drain(..).collect();
         for end in &told {
             assert_eq!(end.status, WcStatus::Success);
-            self.use_up(end.wr_id as usize);
+            self.write_and_invalidate(end.wr_id as usize);
         }
         for end in &back {
             let n = self.told.pop_front().unwrap();
@@ -126,16 +126,16 @@ impl Lending {
             assert!(found == pattern(1, LEN), "written before it was given back");
             self.region.write_at(n * LEN, &vec![0; LEN]).unwrap();
             if window.rounds < ROUNDS {
-                self.lend(n);
+                self.grant(n);
             }
         }
         !told.is_empty() || !back.is_empty()
     }
 }
 
-fn lend_and_take_back(seed: u64, loss: f64) -> u64 {
-    let mut lending = Lending::new(seed, loss);
-    (0..WINDOWS).for_each(|n| lending.lend(n));
+fn run(seed: u64, loss: f64) -> u64 {
+    let mut lending = WindowTraffic::new(seed, loss);
+    (0..WINDOWS).for_each(|n| lending.grant(n));
     loop {
         lending.world.settle();
         if !lending.serve() && !lending.world.advance() {
@@ -151,7 +151,7 @@ fn lend_and_take_back(seed: u64, loss: f64) -> u64 {
 /// RSP-37
 #[test]
 fn windows_are_granted_and_invalidated_in_order() {
-    assert_eq!(lend_and_take_back(1, 0.0), 0);
+    assert_eq!(run(1, 0.0), 0);
 }
 
 /// A duplicate SEND with invalidate arrives when the window is bound again, and a bind is between retransmitted
@@ -159,6 +159,6 @@ fn windows_are_granted_and_invalidated_in_order() {
 #[test]
 fn windows_are_granted_and_invalidated_despite_loss_and_duplicates() {
     for seed in 2..42 {
-        assert!(lend_and_take_back(seed, 0.05) > 0, "seed {seed:#x}");
+        assert!(run(seed, 0.05) > 0, "seed {seed:#x}");
     }
 }

@@ -6,7 +6,7 @@ use softroce::ids::PdId;
 use softroce::mem::{Access, HostMemory, Memory, Region};
 
 /// Guard bytes, as many as the longest packet of the targets.
-const WALL: [u8; 1024] = [0xe7; 1024];
+const GUARD_BYTES: [u8; 1024] = [0xe7; 1024];
 
 /// Contents of memory that peers must not read: sixteen bytes that occur nowhere else.
 const SECRET: [u8; 16] = *b"not yours to see";
@@ -20,10 +20,10 @@ pub struct Guarded {
 
 impl Guarded {
     pub fn new(memory: &Arc<Memory>, pd: PdId, len: usize, iova: u64, access: Access) -> Self {
-        let bytes = [&WALL[..], &vec![0; len], &WALL].concat().into_boxed_slice();
+        let bytes = [&GUARD_BYTES[..], &vec![0; len], &GUARD_BYTES].concat().into_boxed_slice();
         let start = Box::into_raw(bytes);
         // SAFETY: the offset is within the allocation.
-        let inner = unsafe { start.cast::<u8>().add(WALL.len()) };
+        let inner = unsafe { start.cast::<u8>().add(GUARD_BYTES.len()) };
         // SAFETY: the bytes are initialized, and freed after the region is deregistered; only the library accesses
         // them.
         let host = unsafe { HostMemory::from_raw(inner, len) };
@@ -46,19 +46,19 @@ impl Guarded {
     }
 
     /// Asserts that the guard bytes have not changed.
-    pub fn assert_walls(&self) {
-        for at in [0, WALL.len() + self.region.len()] {
+    pub fn assert_guards(&self) {
+        for at in [0, GUARD_BYTES.len() + self.region.len()] {
             // SAFETY: the offset is within the allocation.
             let wall = unsafe { self.start.cast::<u8>().add(at) };
             // SAFETY: the guard bytes are allocated and not registered, so no other code writes to them.
-            let wall = unsafe { std::slice::from_raw_parts(wall, WALL.len()) };
-            assert!(wall == WALL, "a write next to a region");
+            let wall = unsafe { std::slice::from_raw_parts(wall, GUARD_BYTES.len()) };
+            assert!(wall == GUARD_BYTES, "a write next to a region");
         }
     }
 
     /// Asserts that the secret has not changed.
     pub fn assert_secret(&self) {
-        self.assert_walls();
+        self.assert_guards();
         assert!(self.bytes() == SECRET.repeat(64), "a write to memory of another");
     }
 }

@@ -30,10 +30,10 @@ use crate::support::{
 };
 
 const AREA: usize = 4 << 10;
-const MOST_LINKS: usize = 6;
+const MAX_LINKS: usize = 6;
 
 /// Longer than all retries together.
-const TO_THE_END: Duration = Duration::from_secs(60);
+const SETTLE_TIME: Duration = Duration::from_secs(60);
 
 /// Executes an input.
 pub fn play(input: &[u8]) {
@@ -43,9 +43,9 @@ pub fn play(input: &[u8]) {
         hosts.check();
     }
     hosts.world.network.set_conditions(Conditions::default());
-    hosts.world.run(TO_THE_END);
+    hosts.world.run(SETTLE_TIME);
     hosts.check();
-    hosts.nothing_is_left();
+    hosts.assert_all_complete();
 }
 
 struct Hosts {
@@ -142,7 +142,7 @@ impl Hosts {
             4 => self.world.run(Duration::from_micros(1 << (u.arbitrary::<u8>()? % 19))),
             5 => self.conditions(u)?,
             6 => self.inject(&end, u)?,
-            _ => self.upset(&end, u.arbitrary()?),
+            _ => self.disturb(&end, u.arbitrary()?),
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Hosts {
     // ---- queue pairs ----
 
     fn connect(&mut self, kind: u8, tuning: u8) {
-        if self.ends.len() >= 2 * MOST_LINKS {
+        if self.ends.len() >= 2 * MAX_LINKS {
             return;
         }
         let link = Link {
@@ -286,7 +286,7 @@ impl Hosts {
         }
     }
 
-    // ---- what befalls them ----
+    // ---- faults ----
 
     fn conditions(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         let mut share = || Ok(f64::from(u.arbitrary::<u8>()? & 31) / 100.0);
@@ -338,7 +338,7 @@ impl Hosts {
         Ok(())
     }
 
-    fn upset(&mut self, end: &End, kind: u8) {
+    fn disturb(&mut self, end: &End, kind: u8) {
         let now = self.world.now;
         self.drain();
         let engine = &mut self.world.nodes[end.host].engine;
@@ -359,12 +359,12 @@ impl Hosts {
                 let token = BurstToken(end.qpn.value().into());
                 engine.handle_transmit_error(now, token, TransmitErrorKind::Unreachable);
             }
-            _ => self.begin_anew(end),
+            _ => self.reset_and_reconnect(end),
         }
     }
 
     /// Takes a queue pair through RESET to RTS.
-    fn begin_anew(&mut self, end: &End) {
+    fn reset_and_reconnect(&mut self, end: &End) {
         let now = self.world.now;
         let to_peer = self.world.nodes[1 - end.host].ip;
         let engine = &mut self.world.nodes[end.host].engine;
@@ -388,7 +388,7 @@ impl Hosts {
         self.recvs[end.host].forget(of(end));
     }
 
-    // ---- what must hold ----
+    // ---- invariants ----
 
     /// Takes all completions.
     fn drain(&mut self) {
@@ -409,7 +409,7 @@ impl Hosts {
 
     fn check(&mut self) {
         self.drain();
-        self.open.iter().for_each(Guarded::assert_walls);
+        self.open.iter().for_each(Guarded::assert_guards);
         self.secrets.iter().for_each(Guarded::assert_secret);
         for end in &self.ends {
             if self.state(end) == Some(QpState::Err) {
@@ -420,7 +420,7 @@ impl Hosts {
     }
 
     /// Asserts that no request is outstanding.
-    fn nothing_is_left(&self) {
+    fn assert_all_complete(&self) {
         for end in &self.ends {
             if matches!(self.state(end), Some(QpState::Rts | QpState::Sqe)) {
                 let left = self.sends[end.host].has(of(end));

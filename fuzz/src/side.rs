@@ -24,12 +24,12 @@ use crate::packet::{Draft, Pass};
 use crate::support::script::{OURS, PEER_QPN, PEER_SRQN, REMOTE, Script, rts_qp_of, target};
 use crate::support::{Link, PD, QKEY, full_access, request, sge};
 
-const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 66));
+const FOREIGN_HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 66));
 const AREA: usize = 4 << 10;
 
 /// Maximum number of response packets to one packet: four READs of the whole region, 128 FLUSHes, and the requests
 /// posted before. Foreign packets cause no more.
-const MOST_ANSWERS: usize = 4 * AREA / 256 + 128 + 1024;
+const MAX_RESPONSES: usize = 4 * AREA / 256 + 128 + 1024;
 
 /// Role of the engine.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -112,13 +112,13 @@ impl Side {
                 self.us += 1 << exponent;
                 self.t.at(self.us);
             }
-            _ => self.upset(u.arbitrary()?),
+            _ => self.disturb(u.arbitrary()?),
         }
         self.check();
         Ok(())
     }
 
-    // ---- what strangers do ----
+    // ---- foreign packets ----
 
     /// Delivers this many packets in one buffer.
     fn receive(&mut self, draft: &Draft, count: u8) {
@@ -126,7 +126,7 @@ impl Side {
         self.account();
         let mut meta = self.t.meta();
         if !draft.is_from_peer() {
-            meta.source = SocketAddr::new(STRANGER, 0xc000);
+            meta.source = SocketAddr::new(FOREIGN_HOST, 0xc000);
         }
         let flow = Flow::new(meta.source, SocketAddr::new(OURS, ROCE_PORT));
         let (mut data, mut segment_len, mut forbidden) = (Vec::new(), 0, 0);
@@ -149,7 +149,7 @@ impl Side {
         let now = self.t.engine.counters();
         assert_eq!(now.rx_packets - counted.rx_packets, packets);
         let sent = self.t.all(self.us);
-        assert!(sent.len() <= MOST_ANSWERS, "{} packets for {packets}", sent.len());
+        assert!(sent.len() <= MAX_RESPONSES, "{} packets for {packets}", sent.len());
         sent.iter().for_each(|sent| assert_tells_no_secret(&sent.bytes));
         let dropped = silent_drops(&now) - silent_drops(&counted);
         assert!(dropped >= forbidden.min(packets), "a packet was taken that is not the peer's");
@@ -183,7 +183,7 @@ impl Side {
         std::array::from_fn(|area| self.open[area].bytes())
     }
 
-    // ---- what the owner does ----
+    // ---- requests of the owner ----
 
     fn post_recv(&mut self, len: u8) {
         let (place, len) = (self.recvs.posted as usize % 4 * 1024, usize::from(len) * 4);
@@ -223,7 +223,7 @@ impl Side {
     }
 
     /// Deregisters memory, or changes the state of the queue pair.
-    fn upset(&mut self, kind: u8) {
+    fn disturb(&mut self, kind: u8) {
         match kind & 3 {
             0 => {
                 let area = usize::from(kind >> 2) % 3;
@@ -231,7 +231,7 @@ impl Side {
                 self.open[area] = Guarded::new(&self.t.memory, PD, AREA, at, full_access());
             }
             1 => self.modify(QpState::Err),
-            2 => self.begin_anew(),
+            2 => self.reset_and_reconnect(),
             _ => {
                 self.modify(QpState::Sqd);
                 self.modify(QpState::Rts);
@@ -245,7 +245,7 @@ impl Side {
     }
 
     /// Takes the queue pair through RESET: posted requests end without completion.
-    fn begin_anew(&mut self) {
+    fn reset_and_reconnect(&mut self) {
         self.account();
         self.t.modify(QpAttr::to(QpState::Reset)).expect("from any state");
         self.t.bring_to(QpState::Rts);
@@ -256,7 +256,7 @@ impl Side {
         }
     }
 
-    // ---- what must hold ----
+    // ---- invariants ----
 
     fn account(&mut self) {
         self.sends.take(&self.t.sends());
@@ -269,14 +269,14 @@ impl Side {
             assert_tells_no_secret(&sent.bytes);
         }
         self.account();
-        self.open.iter().for_each(Guarded::assert_walls);
+        self.open.iter().for_each(Guarded::assert_guards);
         self.secrets.iter().for_each(Guarded::assert_secret);
         if self.t.state() == QpState::Err {
             assert_eq!(self.sends.done, self.sends.posted, "every request ends");
             if self.t.named.is_none() {
                 assert_eq!(self.recvs.done, self.recvs.posted, "every request ends");
             }
-            self.begin_anew();
+            self.reset_and_reconnect();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What only datagrams have: a header that leads back, a key, a longest message.
+//! Datagrams: the header for replies, queue keys, and the maximum length.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn setup() -> Setup {
     Setup { service: QpType::Ud, ..Setup::default() }
 }
 
-/// Whoever gets a datagram answers to where its header says that it comes from.
+/// The receiver of a datagram replies to the address in its header.
 #[test]
 #[ignore = "needs a peer"]
 fn header_of_a_datagram_leads_back_to_its_sender() {
@@ -40,7 +40,7 @@ fn header_of_a_datagram_leads_back_to_its_sender() {
     assert_eq!((pair.ours().wr_id, pair.theirs().id), (4, 3));
     pair.peer.check(TARGET + GRH_LEN, 8, 2);
 
-    // And the peer, by the header that we have sent.
+    // Then the peer, by the header of this side's message.
     pair.peer.reply(TARGET);
     pair.peer.fill(0, 8, 3);
     pair.qp.post_recv(RecvRequest::new(5, pair.mr.sge(inbox))).unwrap();
@@ -49,7 +49,7 @@ fn header_of_a_datagram_leads_back_to_its_sender() {
     pair.check(TARGET + GRH_LEN, 8, 3);
 }
 
-/// What has the wrong key is dropped without a trace, and the receive request stays.
+/// A datagram with a wrong queue key is dropped silently, and the receive request stays posted.
 #[test]
 #[ignore = "needs a peer"]
 fn datagram_with_another_key_is_dropped() {
@@ -75,7 +75,7 @@ fn datagram_with_another_key_is_dropped() {
     assert_eq!((pair.ours().wr_id, pair.cq.poll_one()), (4, None));
 }
 
-/// A datagram that no receive request waits for is lost; those that come later are not.
+/// A datagram without a receive request is lost; later ones are received.
 #[test]
 #[ignore = "needs a peer"]
 fn datagram_without_receive_request_is_lost() {
@@ -87,7 +87,7 @@ fn datagram_without_receive_request_is_lost() {
     let send = |id| SendRequest::send(id, data).to(target).signaled();
     pair.qp.post_send(send(1)).unwrap();
     assert_eq!(pair.ours().wr_id, 1);
-    // A later message that is waited for: by then the first is gone.
+    // A later message shows that the first one was dropped.
     assert_eq!(pair.peer.poll(Duration::from_millis(200)), None);
     pair.peer.post_recv(2, &[(TARGET, size, lkey)]);
     pair.qp.post_send(send(3)).unwrap();
@@ -103,8 +103,7 @@ fn datagram_without_receive_request_is_lost() {
     assert_eq!(pair.cq.poll_one(), None);
 }
 
-/// The receive request stays for one that fits. In rxe of Linux 6.1 it fails, and the queue pair with
-/// it.
+/// The receive request stays posted for a shorter message. In rxe of Linux 6.1 it fails, and the queue pair too.
 #[test]
 #[ignore = "needs a peer"]
 fn datagram_that_is_longer_than_the_receive_request_is_dropped() {

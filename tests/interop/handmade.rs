@@ -1,4 +1,4 @@
-//! Packets made by hand, for what no verbs of ours would send: the peer's answers, line by line.
+//! Handmade packets that no verb of this library sends, and the peer's responses as lines.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use softroce::wire::Datagram;
 use softroce::wire::icrc::Flow;
 use softroce::wire::text::PacketLine;
 
-use super::pair::{MEMORY, PATIENCE, Setup, all, not_tried};
+use super::pair::{MEMORY_BYTES, Setup, WAIT_LIMIT, all, not_tried};
 use super::peer::{Peer, PeerDevice};
 
 #[path = "../support/line.rs"]
 #[allow(unreachable_pub, reason = "other tests have it in a public module")]
 mod line;
 
-/// The payload of packets with this PSN, as `line` makes it.
+/// Returns the payload of packets with this PSN, as `line` generates it.
 fn pattern(seed: u64, len: usize) -> Vec<u8> {
     vec![seed.to_le_bytes()[0]; len]
 }
 
-/// The number of our queue pair, which exists only in these packets.
+/// Number of this side's queue pair, which exists only in these packets.
 const QPN: Qpn = Qpn::new(0x1234);
-/// How long nothing must come to be nothing.
+/// Time after which a missing packet counts as not sent.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// The peer's queue pair, connected to a socket.
+/// Queue pair of the peer, connected to a socket.
 struct Raw {
     port: UdpPort,
     path: Path,
@@ -37,9 +37,9 @@ struct Raw {
 }
 
 impl Raw {
-    /// The peer expects PSN 5 and sends from PSN 5 on, with an MTU of 256.
+    /// The peer expects PSN 5 and starts with PSN 5, with an MTU of 256.
     fn new() -> Self {
-        let mut peer = Peer::open(QpType::Rc, MEMORY, all(), 5);
+        let mut peer = Peer::open(QpType::Rc, MEMORY_BYTES, all(), 5);
         let ip = peer.our_ip();
         let ours = Endpoint { gid: ip.into(), qpn: QPN, psn: Psn::new(5) };
         let options = ConnectOptions {
@@ -59,8 +59,7 @@ impl Raw {
         Self { port, path, peer }
     }
 
-    /// The datagram of a line, in which `rkey=mem` stands for the peer's memory, and `va=mem` for
-    /// its start.
+    /// Returns the datagram of a line, in which `rkey=mem` stands for the peer's memory, and `va=mem` for its start.
     fn packet(&self, line: &str) -> Vec<u8> {
         let mem = self.peer.mr.remote(0);
         let line = line
@@ -84,7 +83,7 @@ impl Raw {
         self.send(&bytes);
     }
 
-    /// What comes, until there are `count` packets or nothing has come for this time.
+    /// Returns received packets until there are `count`, or until no packet arrives for this time.
     fn receive(&mut self, count: usize, wait: Duration) -> Vec<String> {
         let mut lines = Vec::new();
         while lines.len() < count && wait_readable(&self.port.descriptors(), Some(wait)).unwrap() {
@@ -97,13 +96,13 @@ impl Raw {
         lines
     }
 
-    /// The next packets that the peer sends are these.
+    /// Checks the next packets of the peer.
     #[track_caller]
     fn rx(&mut self, lines: &[&str]) {
-        assert_eq!(self.receive(lines.len(), PATIENCE), lines);
+        assert_eq!(self.receive(lines.len(), WAIT_LIMIT), lines);
     }
 
-    /// The peer says nothing.
+    /// Checks that the peer sends nothing.
     #[track_caller]
     fn quiet(&mut self) {
         assert_eq!(self.receive(1, QUIET), Vec::<String>::new());
@@ -124,7 +123,7 @@ fn corrupt_packet_is_dropped() {
     raw.rx(&["ACK psn=5 msn=1"]);
 }
 
-/// A gap is told once, a repeated request is acknowledged again.
+/// A gap causes one NAK, and a duplicate is acknowledged again.
 #[test]
 #[ignore = "needs a peer"]
 fn gaps_are_told_and_repetitions_acknowledged() {
@@ -151,8 +150,8 @@ fn repeated_atomic_gets_the_first_answer() {
     assert_eq!(raw.peer.load(0), 42);
 }
 
-/// An atomic is not over before its value has come. rxe believes an acknowledgement all the same, and leaves what
-/// was where the value belongs: so none of ours may say it.
+/// An atomic completes with its response. rxe also accepts an acknowledgement, and leaves the result memory
+/// unchanged; so this library never acknowledges an atomic.
 #[test]
 #[ignore = "needs a peer"]
 fn acknowledgement_is_no_answer_to_an_atomic_but_for_rxe() {
@@ -162,19 +161,19 @@ fn acknowledgement_is_no_answer_to_an_atomic_but_for_rxe() {
     let add = SendOp::FetchAdd { at: ours, add: 1 };
     let lkey = raw.peer.mr.lkey;
     raw.peer.post_send(1, &add, SendFlags::SIGNALED.bits(), &[(0, 8, lkey)]);
-    let asked = raw.receive(1, PATIENCE);
+    let asked = raw.receive(1, WAIT_LIMIT);
     assert!(asked[0].starts_with("FETCH_ADD psn=5 "), "{asked:?}");
     raw.tx("ACK psn=5 msn=1");
     if !raw.peer.device.deviates(true, false) {
-        assert_eq!(raw.receive(1, PATIENCE), asked);
+        assert_eq!(raw.receive(1, WAIT_LIMIT), asked);
         raw.tx("ATOMIC_ACK psn=5 msn=1 value=0x28");
     }
-    let done = raw.peer.poll(PATIENCE).unwrap();
+    let done = raw.peer.poll(WAIT_LIMIT).unwrap();
     assert_eq!((done.id, done.status), (1, WcStatus::Success as u8));
     assert_eq!(raw.peer.load(0), raw.peer.device.deviates(7, 0x28));
 }
 
-/// The rest of a READ is a READ of its own; rxe goes on as if it were in the middle.
+/// The rest of a READ is a READ of its own; rxe continues with MIDDLE packets.
 #[test]
 #[ignore = "needs a peer"]
 fn read_that_is_asked_for_again_goes_on_from_there() {
@@ -203,7 +202,7 @@ fn misaligned_atomic_is_answered_with_nak_invalid_request() {
     raw.rx(&["NAK_INV psn=5 msn=0"]);
 }
 
-/// FLUSH and ATOMIC WRITE to who has neither. rxe drops what it does not know.
+/// FLUSH and ATOMIC WRITE to a peer without them. rxe drops unknown requests.
 #[test]
 #[ignore = "needs a peer"]
 fn operation_that_the_peer_does_not_have_is_refused() {

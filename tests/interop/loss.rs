@@ -1,4 +1,4 @@
-//! A network that loses, repeats, reorders and corrupts, made on our side of the wire.
+//! A network with loss, duplicates, reordering and corruption, generated on this side.
 
 use softroce::verbs::*;
 
@@ -7,10 +7,10 @@ use super::pair::{Pair, Setup, TARGET, timeout};
 const SIZE: usize = 20_000;
 const ROUNDS: usize = 16;
 
-/// Messages and atomics of both sides, several at a time: everything arrives, once.
+/// Messages and atomics of both sides, several at a time: each arrives once.
 fn everything_arrives(spec: &str) {
     let impair = Some(spec.parse().unwrap());
-    // Much is found missing by nothing but a timeout, so that it must not be long: 0.27 s.
+    // Many losses are detected by a timeout only, so it must be short: 0.27 s.
     let options = ConnectOptions { timeout: timeout(16), ..Setup::default().options };
     let mut pair = Pair::new(Setup { impair, options, ..Setup::default() });
     let lkey = pair.peer.mr.lkey;
@@ -24,7 +24,7 @@ fn everything_arrives(spec: &str) {
         let id = round as u64;
         let (half, list) = (SIZE / 2, |at| [(at, SIZE / 2, lkey)]);
 
-        // The first half by SEND, the second by WRITE; then it is read back, and counted.
+        // The first half by SEND, the second by WRITE; then a READ and atomics.
         pair.peer.post_recv(id, &list(sink));
         pair.qp.post_recv(RecvRequest::new(id, pair.mr.sge(sink..sink + half))).unwrap();
         let (ours, theirs) = (pair.mr.remote(sink + half), pair.peer.mr.remote(sink + half));
@@ -48,7 +48,7 @@ fn everything_arrives(spec: &str) {
         }
         let found = (pair.mr.load_u64(result), pair.peer.load(result));
         assert_eq!(found, (Ok(id), id), "round {round}: what the atomics found");
-        // The READ came into the place of the first message, which has gone by then.
+        // The READ overwrites the memory of the first message, which was checked before.
         let mut read = vec![0; half];
         pair.mr.read_at(0, &mut read).unwrap();
         let sent: Vec<u8> = {

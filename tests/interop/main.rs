@@ -1,8 +1,7 @@
-//! Our verbs against those of another host, operation by operation. The other host runs `peer.c`, a
-//! program of libibverbs; `tests/interop/rxe.sh` boots guests with kernel rxe for that and runs these
-//! tests.
+//! Interoperability tests, operation by operation, with another host that runs `peer.c`, a libibverbs program.
+//! `tests/interop/rxe.sh` boots guests with kernel rxe and runs these tests.
 //!
-//! Against any other host: `docs/INTEROP.md`.
+//! `docs/INTEROP.md` describes the tests with other hosts.
 
 #![allow(
     clippy::unwrap_used,

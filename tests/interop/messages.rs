@@ -1,18 +1,17 @@
-//! Every message of every service in all sizes around the MTU, in both directions, with the bytes
-//! compared where they arrive.
+//! Every kind of message of every transport in all sizes around the MTU, in both directions. The received bytes are
+//! compared.
 
 use std::time::Duration;
 
 use softroce::verbs::*;
 
-use super::pair::{PATIENCE, Pair, Setup, TARGET, not_tried, pieces};
+use super::pair::{Pair, Setup, TARGET, WAIT_LIMIT, not_tried, pieces};
 use super::peer::{Peer, PeerCompletion, Piece};
 
-/// Where a message starts in its half of the memory: aligned to nothing, and behind room for the
-/// network header of a datagram.
+/// Offset of a message in its half of the memory: unaligned, and after the space for the header of a datagram.
 const SOURCE: usize = 5;
 const SINK: usize = TARGET + 64 + 3;
-/// Bytes after a message that nobody may touch.
+/// Bytes after a message that must not change.
 const GUARD: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +24,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What a service can carry.
+    /// Returns the kinds of messages of a transport.
     pub(crate) fn of(service: QpType) -> &'static [Self] {
         use Kind::{Read, Send, SendImm, Write, WriteImm};
         match service {
@@ -49,7 +48,7 @@ impl Kind {
         matches!(self, Self::SendImm | Self::WriteImm).then_some(imm)
     }
 
-    /// The opcode of the completion at the other end, if there is one.
+    /// Returns the opcode of the receiver's completion, if there is one.
     pub(crate) fn receipt(self) -> Option<WcOpcode> {
         match self {
             Self::Send | Self::SendImm => Some(WcOpcode::Recv),
@@ -59,7 +58,7 @@ impl Kind {
     }
 }
 
-/// One message of `size` bytes in `sges` pieces.
+/// One message of `size` bytes in `sges` elements.
 #[derive(Clone, Copy, Debug)]
 struct Message {
     service: QpType,
@@ -70,36 +69,36 @@ struct Message {
 }
 
 impl Message {
-    /// Bytes of a receive request before the message.
+    /// Returns the bytes of a receive request before the message.
     fn header(self) -> usize {
         if self.service == QpType::Ud { GRH_LEN } else { 0 }
     }
 
-    /// What a receive completion says of the length.
+    /// Returns the length in the receive completion.
     fn received(self) -> u32 {
         u32::try_from(self.header() + self.size).unwrap()
     }
 
-    /// The pieces of a receive request for it.
+    /// Returns the elements of a receive request for it.
     fn receive(self, lkey: u32) -> Vec<Piece> {
         pieces(SINK - self.header(), self.header() + self.size, self.sges, lkey)
     }
 
-    /// How often it is sent at most, and how long its arrival is waited for: what is not reliable may
-    /// be lost where a socket has no room.
+    /// Returns the maximum number of attempts, and the time limit of each: unreliable messages may be lost at a full
+    /// socket.
     fn tries(self) -> (u32, Duration) {
         match self.service {
-            QpType::Uc | QpType::Ud => (4, PATIENCE / 12),
-            _ => (1, PATIENCE),
+            QpType::Uc | QpType::Ud => (4, WAIT_LIMIT / 12),
+            _ => (1, WAIT_LIMIT),
         }
     }
 
-    /// A WRITE over UC tells nobody that it has arrived; what comes behind it does.
+    /// A WRITE over UC has no completion at the receiver; a message behind it has.
     fn needs_messenger(self) -> bool {
         self.service == QpType::Uc && self.kind == Kind::Write
     }
 
-    /// We send, the peer receives. Returns how often that was in vain.
+    /// This side sends, and the peer receives. Returns the number of failed attempts.
     fn ours(self, pair: &mut Pair) -> u32 {
         let Self { kind, size, sges, seed, .. } = self;
         let (op, at) = if kind == Kind::Read {
@@ -135,7 +134,7 @@ impl Message {
         panic!("{self:?} does not arrive");
     }
 
-    /// Whether what we have sent has arrived.
+    /// Returns whether the message has arrived at the peer.
     fn is_there(self, pair: &mut Pair) -> bool {
         let Self { kind, size, seed, .. } = self;
         if self.needs_messenger() {
@@ -169,7 +168,7 @@ impl Message {
         true
     }
 
-    /// The peer sends, we receive. Returns how often that was in vain.
+    /// The peer sends, and this side receives. Returns the number of failed attempts.
     fn theirs(self, pair: &mut Pair) -> u32 {
         let Self { kind, size, sges, seed, .. } = self;
         let lkey = pair.peer.mr.lkey;
@@ -204,12 +203,12 @@ impl Message {
         panic!("{self:?} does not arrive");
     }
 
-    /// The end of what the peer sends.
+    /// Returns the peer's send completion.
     fn sent_by(self, pair: &mut Pair) -> PeerCompletion {
         if self.service == QpType::Uc { pair.theirs_over_uc() } else { pair.theirs() }
     }
 
-    /// Whether what the peer has sent has arrived.
+    /// Returns whether the message has arrived here.
     fn is_here(self, pair: &mut Pair) -> bool {
         let Self { kind, size, seed, .. } = self;
         if self.needs_messenger() {
@@ -236,12 +235,12 @@ impl Message {
     }
 }
 
-/// Pieces of our memory.
+/// Returns a list of elements of local memory.
 fn here(pair: &Pair, pieces: &[Piece]) -> SgeList {
     pieces.iter().map(|(at, bytes, _)| pair.mr.sge(*at..at + bytes)).collect()
 }
 
-/// All kinds of messages in all sizes around the MTU, both ways.
+/// All kinds of messages in all sizes around the MTU, in both directions.
 fn all_messages(service: QpType, mtu: Mtu) {
     let active = Peer::device_there().active_mtu;
     if mtu.bytes() > active.bytes() {

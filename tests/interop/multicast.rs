@@ -1,4 +1,4 @@
-//! Groups of which both are members.
+//! Multicast groups with members on both sides.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use softroce::verbs::*;
 
 use super::pair::{Pair, QKEY, Setup, TARGET};
 
-/// Bytes of a message and of a receive for it.
+/// Length of a message, and of a receive for it, in bytes.
 const LEN: usize = 100;
-const ROOM: usize = GRH_LEN + LEN;
+const RECEIVE_BYTES: usize = GRH_LEN + LEN;
 
-/// A group of the IP version that the two talk by.
+/// Returns a group of the connection's IP version.
 fn group(pair: &Pair) -> Gid {
     match pair.ctx.ip() {
         IpAddr::V4(_) => Ipv4Addr::new(239, 77, 1, 2).into(),
@@ -23,7 +23,7 @@ fn pair() -> Pair {
     Pair::new(Setup { service: QpType::Ud, ..Setup::default() })
 }
 
-/// Sends so many bytes of a pattern to a group.
+/// Sends this many pattern bytes to a group.
 fn send(pair: &Pair, id: u64, group: Gid, seed: u32) {
     pair.fill(0, LEN, seed);
     let ah = pair.pd.create_ah(AddressVector::to(group)).unwrap();
@@ -32,17 +32,17 @@ fn send(pair: &Pair, id: u64, group: Gid, seed: u32) {
     assert_eq!((pair.ours().wr_id, pair.qp.state().unwrap()), (id, QpState::Rts));
 }
 
-/// What we send to a group the peer receives once, while it belongs to it.
+/// The peer receives each message to a group once, while it is a member.
 #[test]
 #[ignore = "needs a peer"]
 fn peer_hears_what_is_sent_to_its_group() {
     let mut pair = pair();
     let (group, lkey) = (group(&pair), pair.peer.mr.lkey);
     for id in 1..=2 {
-        pair.peer.post_recv(id, &[(TARGET + id as usize * ROOM, ROOM, lkey)]);
+        pair.peer.post_recv(id, &[(TARGET + id as usize * RECEIVE_BYTES, RECEIVE_BYTES, lkey)]);
     }
     pair.peer.attach(group);
-    // A switch on the way may have to hear of it first.
+    // A switch on the path may have to learn the membership first.
     let mut sent = 0;
     let got = loop {
         sent += 1;
@@ -52,9 +52,9 @@ fn peer_hears_what_is_sent_to_its_group() {
             break got;
         }
     };
-    assert_eq!((got.id, got.status, got.len), (1, WcStatus::Success as u8, ROOM as u32));
+    assert_eq!((got.id, got.status, got.len), (1, WcStatus::Success as u8, RECEIVE_BYTES as u32));
     assert_eq!(got.source_qp, Some(pair.qp.qpn()));
-    pair.peer.check(TARGET + ROOM + GRH_LEN, LEN, 1);
+    pair.peer.check(TARGET + RECEIVE_BYTES + GRH_LEN, LEN, 1);
     assert_eq!(pair.peer.poll(Duration::from_millis(100)), None, "once");
 
     pair.peer.detach(group);
@@ -62,7 +62,7 @@ fn peer_hears_what_is_sent_to_its_group() {
     assert_eq!(pair.peer.poll(Duration::from_millis(200)), None, "it has left");
 }
 
-/// What the peer sends to a group each of our queue pairs there gets once, and no other.
+/// Each local member receives each message of the peer once, and no other queue pair receives it.
 #[test]
 #[ignore = "needs a peer"]
 fn our_members_hear_what_the_peer_sends_to_a_group() {
@@ -75,9 +75,9 @@ fn our_members_hear_what_the_peer_sends_to_a_group() {
     };
     let [second, stranger] = [ud(), ud()];
     for (place, qp) in (1..).zip([&pair.qp, &second, &stranger]) {
-        let at = TARGET + place * 2 * ROOM;
-        for at in [at, at + ROOM] {
-            qp.post_recv(RecvRequest::new(at as u64, pair.mr.sge(at..at + ROOM))).unwrap();
+        let at = TARGET + place * 2 * RECEIVE_BYTES;
+        for at in [at, at + RECEIVE_BYTES] {
+            qp.post_recv(RecvRequest::new(at as u64, pair.mr.sge(at..at + RECEIVE_BYTES))).unwrap();
         }
     }
     for qp in [&pair.qp, &second] {

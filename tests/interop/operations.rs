@@ -1,11 +1,11 @@
-//! What operations do apart from carrying bytes: atomics, several at once, flags.
+//! Operations beyond data transfer: atomics, concurrency, flags.
 
 use std::time::Duration;
 
 use softroce::verbs::*;
 
 use super::messages::Kind;
-use super::pair::{PATIENCE, Pair, SERVICES, Setup, TARGET};
+use super::pair::{Pair, SERVICES, Setup, TARGET, WAIT_LIMIT};
 use super::peer::INLINE;
 
 #[test]
@@ -78,7 +78,7 @@ fn several_reads_and_atomics_are_outstanding() {
     assert_eq!((pair.peer.load(TARGET - 8), pair.mr.load_u64(TARGET - 8)), (12, Ok(12)));
 }
 
-/// A READ, and behind its fence a message that takes its bytes with it and asks for notice.
+/// A READ, and a fenced, inline, solicited SEND behind it.
 #[test]
 #[ignore = "needs a peer"]
 fn fenced_inline_solicited_send_follows_a_read() {
@@ -110,7 +110,7 @@ fn fenced_inline_solicited_send_follows_a_read() {
     pair.peer.check(TARGET + 64, 32, 1);
 }
 
-/// Of each service: inline data of every length the peer has agreed to, changed as soon as posted.
+/// For each transport: inline data of every length up to the peer's maximum, changed after the post.
 fn inline(service: QpType) {
     let mut pair = Pair::new(Setup { service, ..Setup::default() });
     let lkey = pair.peer.mr.lkey;
@@ -142,7 +142,7 @@ fn inline_data_is_taken_when_posted() {
     SERVICES.into_iter().for_each(inline);
 }
 
-/// Only a solicited message wakes whoever waits for one.
+/// Only a solicited message wakes a waiter for solicited completions.
 #[test]
 #[ignore = "needs a peer"]
 fn solicited_messages_wake_the_peer_and_others_do_not() {
@@ -158,12 +158,12 @@ fn solicited_messages_wake_the_peer_and_others_do_not() {
         assert_eq!(pair.ours().status, WcStatus::Success);
         assert!(!pair.peer.event(Duration::from_millis(100)), "{service}: not solicited");
         pair.qp.post_send(send.solicited()).unwrap();
-        assert!(pair.peer.event(PATIENCE), "{service}: solicited");
+        assert!(pair.peer.event(WAIT_LIMIT), "{service}: solicited");
         assert_eq!((pair.theirs().id, pair.theirs().id), (0, 1));
     }
 }
 
-/// Messages of every kind without completion, and one with.
+/// Messages of every kind without completion, and one with a completion.
 #[test]
 #[ignore = "needs a peer"]
 fn unsignaled_requests_end_without_completion() {
@@ -199,7 +199,7 @@ fn unsignaled(service: QpType) {
     for (id, op, flags, piece) in theirs {
         pair.peer.post_send(id, &op, flags, &[piece]);
     }
-    // One completion of a send on each side, the last; the others are of receives.
+    // Each side has one send completion, the last; the others are receives.
     let last = kinds.len() as u64 - 1;
     let mut ours: Vec<_> = (0..=receives).map(|_| pair.ours().wr_id).collect();
     let mut theirs: Vec<_> = (0..=receives).map(|_| pair.theirs().id).collect();
@@ -208,7 +208,7 @@ fn unsignaled(service: QpType) {
     let expected: Vec<_> = std::iter::once(last).chain((0..receives).map(|_| 100)).collect();
     assert_eq!((&ours, &theirs), (&expected, &expected), "{service}");
     assert_eq!((pair.cq.poll_one(), pair.peer.poll(Duration::ZERO)), (None, None), "{service}");
-    // Whoever has asked for it: what was there is here, and the other way round.
+    // With the READs and WRITEs, the memories are exchanged.
     for i in 0..kinds.len() {
         let (sink, seed) = (TARGET + i * 1000 + 64, i as u32);
         pair.check(sink, size, !seed);
@@ -246,7 +246,7 @@ fn both_directions(service: QpType) {
         let op = SendOp::WriteImm { to: back, imm: id as u32 };
         pair.peer.post_send(id, &op, 2, &[(source, size, lkey)]);
     }
-    // Of each message there is a completion at both ends.
+    // Each message has a completion at both ends.
     for _ in 0..2 * n {
         let (ours, theirs) = match service {
             QpType::Uc => (pair.ours_over_uc(), pair.theirs_over_uc()),
@@ -258,5 +258,5 @@ fn both_directions(service: QpType) {
         pair.peer.check(TARGET + i * size, size, i as u32);
         pair.check(TARGET + i * size, size, 100 + i as u32);
     }
-    assert_eq!((pair.cq.poll_one(), pair.peer.poll(PATIENCE / 100)), (None, None));
+    assert_eq!((pair.cq.poll_one(), pair.peer.poll(WAIT_LIMIT / 100)), (None, None));
 }

@@ -1,4 +1,4 @@
-//! A queue pair of ours and one of the peer, which know of each other.
+//! A local queue pair and one of the peer, connected to each other.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -10,38 +10,37 @@ use softroce::verbs::*;
 
 use super::peer::{Peer, PeerCompletion, Piece, pattern};
 
-/// Bytes of memory at either end: sources in the first half, targets in the second.
-pub(crate) const MEMORY: usize = 4 << 20;
-pub(crate) const TARGET: usize = MEMORY / 2;
+/// Length of the memory of each side, in bytes: sources in the first half, targets in the second.
+pub(crate) const MEMORY_BYTES: usize = 4 << 20;
+pub(crate) const TARGET: usize = MEMORY_BYTES / 2;
 
-/// How long anything may take: the guest's processor is emulated and shared.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit of all waits: the guest's processor is emulated and shared.
+pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
-/// What the two are made with.
+/// Attributes of the pair.
 #[derive(Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) service: QpType,
     pub(crate) mtu: Mtu,
-    /// Of both sides.
+    /// PSNs of both sides.
     pub(crate) psn: u32,
-    /// What each side lets the other do: ours, theirs.
+    /// Access rights that each side grants: local, peer.
     pub(crate) access: [Access; 2],
     pub(crate) options: ConnectOptions,
     pub(crate) impair: Option<Impairments>,
-    /// Requests of a shared receive queue on each side, from which the queue pairs take.
+    /// Depth of the shared receive queue of each side, if the queue pairs use one.
     pub(crate) shared: Option<u32>,
 }
 
-/// The services that kernel rxe has.
+/// Transports of kernel rxe.
 pub(crate) const SERVICES: [QpType; 3] = [QpType::Rc, QpType::Uc, QpType::Ud];
 
-/// Everything that a peer may be allowed.
+/// Returns all access rights.
 pub(crate) fn all() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
 }
 
-/// The interval is 4.096 µs × 2^n, and there are eight of them: with 18 that is 8.6 s, for a guest on a
-/// busy machine may stand still for a while.
+/// Returns a timeout of 4.096 µs × 2^n. Eight of them with 18 are 8.6 s, because a guest on a busy machine may stall.
 pub(crate) fn timeout(exponent: u8) -> AckTimeout {
     AckTimeout::new(exponent).unwrap()
 }
@@ -51,7 +50,7 @@ impl Default for Setup {
         Self {
             service: QpType::Rc,
             mtu: Mtu::Mtu1024,
-            // Soon wraps.
+            // The PSN wraps soon.
             psn: 0xff_fff0,
             access: [all() - Access::LOCAL_WRITE; 2],
             options: ConnectOptions {
@@ -65,10 +64,10 @@ impl Default for Setup {
     }
 }
 
-/// The key of UD queue pairs.
+/// Queue key of UD queue pairs.
 pub(crate) const QKEY: QKey = QKey(0x1234_5678);
 
-/// Both ends, in RTS.
+/// Both sides, in RTS.
 pub(crate) struct Pair {
     pub(crate) ctx: Context,
     pub(crate) pd: ProtectionDomain,
@@ -76,7 +75,7 @@ pub(crate) struct Pair {
     pub(crate) qp: QueuePair,
     pub(crate) mr: MemoryRegion,
     pub(crate) peer: Peer,
-    /// UD: where our messages go.
+    /// Target of messages to the peer, for UD.
     pub(crate) target: Option<SendTarget>,
 }
 
@@ -84,14 +83,14 @@ impl Pair {
     pub(crate) fn new(setup: Setup) -> Self {
         let Setup { service, mtu, psn, access, options, impair, shared } = setup;
         let max_wr = shared.unwrap_or(0);
-        let mut peer = Peer::open_sharing(service, MEMORY, all(), psn, max_wr);
+        let mut peer = Peer::open_sharing(service, MEMORY_BYTES, all(), psn, max_wr);
         let mut open = OpenOptions::default().ip(peer.our_ip());
         if let Some(impairments) = impair {
             open = open.impair(impairments);
         }
         let ctx = Context::open(open).unwrap();
         let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(512, None).unwrap());
-        let mr = pd.alloc_mr(MEMORY, all()).unwrap();
+        let mr = pd.alloc_mr(MEMORY_BYTES, all()).unwrap();
         let config = match service {
             QpType::Uc => QpConfig::uc(&cq),
             QpType::Ud => QpConfig::ud(&cq),
@@ -117,7 +116,7 @@ impl Pair {
         Self { ctx, pd, cq, qp, mr, peer, target }
     }
 
-    /// A further queue pair on each side, at the shared receive queues, connected to each other.
+    /// Creates another queue pair on each side with the shared receive queues, connected to each other.
     pub(crate) fn another(&mut self, setup: &Setup) -> (QueuePair, Endpoint) {
         let config = QpConfig { srq: self.qp.srq(), ..QpConfig::rc(&self.cq) };
         let qp = self.pd.create_qp(&config).unwrap();
@@ -130,7 +129,7 @@ impl Pair {
         (qp, theirs)
     }
 
-    /// Posts a receive request of ours, to the shared queue if there is one.
+    /// Posts a local receive request, to the shared queue if there is one.
     pub(crate) fn post_recv(&self, request: RecvRequest) {
         match self.qp.srq() {
             Some(srq) => srq.post_recv(request).unwrap(),
@@ -138,42 +137,42 @@ impl Pair {
         }
     }
 
-    /// A send request to the peer.
+    /// Returns a send request to the peer.
     pub(crate) fn request(&self, id: u64, op: SendOp, data: impl Into<SendData>) -> SendRequest {
         SendRequest { to: self.target, ..SendRequest::new(id, op, data) }
     }
 
-    /// Our next completion.
+    /// Returns the next local completion.
     pub(crate) fn ours(&self) -> Completion {
-        self.cq.wait_one(PATIENCE).expect("a completion of ours")
+        self.cq.wait_one(WAIT_LIMIT).expect("a completion of ours")
     }
 
-    /// The peer's next completion.
+    /// Returns the peer's next completion.
     pub(crate) fn theirs(&mut self) -> PeerCompletion {
-        self.peer.poll(PATIENCE).expect("a completion of the peer")
+        self.peer.poll(WAIT_LIMIT).expect("a completion of the peer")
     }
 
-    /// Our next completion, of what the peer sends over UC.
+    /// Returns the next local completion of a UC message of the peer.
     pub(crate) fn ours_over_uc(&mut self) -> Completion {
-        let done = self.cq.wait_one(PATIENCE / 12);
+        let done = self.cq.wait_one(WAIT_LIMIT / 12);
         done.unwrap_or_else(|_| {
             self.wake_peer();
             self.ours()
         })
     }
 
-    /// The peer's next completion, of what it sends over UC.
+    /// Returns the peer's next completion of its own UC message.
     pub(crate) fn theirs_over_uc(&mut self) -> PeerCompletion {
-        if let Some(done) = self.peer.poll(PATIENCE / 12) {
+        if let Some(done) = self.peer.poll(WAIT_LIMIT / 12) {
             return done;
         }
         self.wake_peer();
         self.theirs()
     }
 
-    /// Over UC nothing of ours takes part in what the peer sends, and yet kernel rxe was seen, once in many hundred
-    /// messages, to leave one unfinished for a minute. It pauses until so many of its packets have left, and over UC no
-    /// timer wakes it if it has missed that. What is posted behind does: a WRITE of no bytes, which tells nobody.
+    /// Kernel rxe sometimes, once in many hundred messages, leaves a UC send unfinished for a minute. It pauses until
+    /// enough of its packets have left, and over UC no timer wakes it if it misses this event. A posted request does:
+    /// here an empty WRITE, which has no other effect.
     fn wake_peer(&mut self) {
         println!("the peer is woken");
         self.peer.post_send(3, &SendOp::Write { to: RemoteAddr::default() }, 0, &[]);
@@ -191,7 +190,7 @@ impl Pair {
         );
     }
 
-    /// Whether the bytes are there that [`check`](Self::check) expects.
+    /// Returns whether the memory contains the bytes that [`check`](Self::check) expects.
     pub(crate) fn holds(&self, at: usize, bytes: usize, seed: u32) -> bool {
         self.difference(at, bytes, seed).is_none()
     }
@@ -204,13 +203,12 @@ impl Pair {
     }
 }
 
-/// Says that this peer cannot be asked for what the test is about: the run shows the line instead of
-/// a result.
+/// Reports that the peer does not support the tested feature: the run shows this line instead of a result.
 pub(crate) fn not_tried(why: impl Display) {
     println!("not tried: {why}");
 }
 
-/// `bytes` at `at`, in `n` pieces.
+/// Returns `bytes` at `at` in `n` elements.
 pub(crate) fn pieces(at: usize, bytes: usize, n: usize, lkey: u32) -> Vec<Piece> {
     let bound = |piece: usize| bytes * piece / n;
     (0..n).map(|piece| (at + bound(piece), bound(piece + 1) - bound(piece), lkey)).collect()
@@ -220,7 +218,7 @@ fn pattern_of(bytes: usize, seed: u32) -> Vec<u8> {
     (0..u32::try_from(bytes).unwrap()).map(|at| pattern(seed, at)).collect()
 }
 
-/// As `QueuePair::connect`, with a PSN of the test's choice.
+/// Connects as `QueuePair::connect`, with a PSN of the test's choice.
 fn connect(
     qp: &QueuePair,
     service: QpType,
@@ -253,7 +251,7 @@ fn connect(
     .unwrap();
 }
 
-/// As `QueuePair::activate`, with a PSN of the test's choice.
+/// Activates as `QueuePair::activate`, with a PSN of the test's choice.
 fn activate(qp: &QueuePair, psn: Psn) {
     qp.modify(InitAttr::Datagram { qkey: QKEY }).unwrap();
     qp.modify(RtrAttr::Ud).unwrap();

@@ -1,4 +1,4 @@
-//! The program `peer.c` on the other host, by remote control: see there for what its words mean.
+//! Remote control of the program `peer.c` on the other host, which documents the commands.
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use softroce::verbs::*;
 
-use super::pair::PATIENCE;
+use super::pair::WAIT_LIMIT;
 
-/// The control connection: a queue pair of the peer with its memory, until it is dropped.
+/// A control connection, with a queue pair of the peer and its memory, until it is dropped.
 pub(crate) struct Peer {
     lines: BufReader<TcpStream>,
     pub(crate) endpoint: Endpoint,
-    /// Its memory, and what opens it.
+    /// Its memory with its keys.
     pub(crate) mr: PeerRegion,
     pub(crate) device: PeerDevice,
 }
 
-/// What the peer's device is.
+/// Attributes of the peer's device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerDevice {
     vendor: u32,
@@ -37,18 +37,18 @@ impl PeerDevice {
         self.capabilities & capability != 0
     }
 
-    /// Kernel rxe before Linux 6.2, with which FLUSH came.
+    /// Returns whether the peer is kernel rxe before Linux 6.2, which introduced FLUSH.
     pub(crate) fn is_old_rxe(&self) -> bool {
         !self.has(Self::FLUSH) && self.deviates(true, false)
     }
 
-    /// What is expected of it: where kernel rxe deviates from the specification, that.
+    /// Returns the expected result: that of rxe where it deviates from the specification.
     pub(crate) fn deviates<T>(&self, rxe: T, specified: T) -> T {
         if self.vendor == 0xff_ffff { rxe } else { specified }
     }
 }
 
-/// Memory that the peer has registered.
+/// Registered memory of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerRegion {
     addr: u64,
@@ -57,13 +57,13 @@ pub(crate) struct PeerRegion {
 }
 
 impl PeerRegion {
-    /// The byte at `offset`, as we name it.
+    /// Returns the remote address of the byte at `offset`.
     pub(crate) fn remote(&self, offset: usize) -> RemoteAddr {
         RemoteAddr { addr: self.addr + offset as u64, rkey: Rkey(self.rkey) }
     }
 }
 
-/// A completion of the peer, in the numbers of `verbs.h`.
+/// A completion of the peer, with the numbers of `verbs.h`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PeerCompletion {
     pub(crate) id: u64,
@@ -71,31 +71,31 @@ pub(crate) struct PeerCompletion {
     pub(crate) opcode: u8,
     pub(crate) len: u32,
     pub(crate) imm: Option<u32>,
-    /// Its key that our SEND has invalidated.
+    /// Key that a SEND of this side has invalidated.
     pub(crate) invalidated: Option<Rkey>,
-    /// UD: whose message it is.
+    /// Source queue pair, for UD.
     pub(crate) source_qp: Option<Qpn>,
-    /// The queue pair there.
+    /// Queue pair of the completion.
     pub(crate) qpn: Qpn,
 }
 
-/// A piece of its buffer: offset, bytes, lkey.
+/// An element of its buffer: offset, bytes, lkey.
 pub(crate) type Piece = (usize, usize, u32);
 
 impl Peer {
-    /// Where it listens, from the environment.
+    /// Returns its address, from the environment.
     fn address() -> String {
         std::env::var("ROCE_PEER").expect("ROCE_PEER names the peer, as HOST:PORT")
     }
 
-    /// A control connection, without a queue pair.
+    /// Opens a control connection without a queue pair.
     fn dial() -> Self {
         let address = Self::address();
         let stream = TcpStream::connect(&address)
             .unwrap_or_else(|error| panic!("no peer listens at ROCE_PEER={address}: {error}"));
         stream.set_nodelay(true).unwrap();
-        // "poll" is answered when something completes.
-        stream.set_read_timeout(Some(PATIENCE * 2)).unwrap();
+        // The response to "poll" arrives with a completion.
+        stream.set_read_timeout(Some(WAIT_LIMIT * 2)).unwrap();
         let endpoint = Endpoint { gid: Gid([0; 16]), qpn: Qpn::new(0), psn: Psn::new(0) };
         let mr = PeerRegion { addr: 0, lkey: 0, rkey: 0 };
         let device = PeerDevice { vendor: 0, capabilities: 0, active_mtu: Mtu::Mtu256 };
@@ -109,17 +109,17 @@ impl Peer {
         peer
     }
 
-    /// What the peer's device is, for tests that depend on it.
+    /// Returns the attributes of the peer's device.
     pub(crate) fn device_there() -> PeerDevice {
         Self::dial().device
     }
 
-    /// A queue pair there, at the address that the control connection goes to.
+    /// Creates a queue pair there, at the address of the control connection.
     pub(crate) fn open(qp_type: QpType, bytes: usize, access: Access, psn: u32) -> Self {
         Self::open_sharing(qp_type, bytes, access, psn, 0)
     }
 
-    /// The same with a shared receive queue of `max_wr` requests, if it is not 0.
+    /// Creates a queue pair there, with a shared receive queue of `max_wr` requests if not 0.
     pub(crate) fn open_sharing(
         qp_type: QpType,
         bytes: usize,
@@ -139,13 +139,13 @@ impl Peer {
         peer
     }
 
-    /// A further queue pair at the shared receive queue; what follows is about it.
+    /// Creates another queue pair with the shared receive queue, and selects it.
     pub(crate) fn another(&mut self, qp_type: QpType) -> Endpoint {
         let words = self.say(format_args!("another {}", qp_type as u8));
         Endpoint { qpn: Qpn::new(number(&words[0])), ..self.endpoint }
     }
 
-    /// What follows is about the queue pair that was made as number `which`, from 0.
+    /// Selects the queue pair with this index, in order of creation.
     pub(crate) fn choose(&mut self, which: usize) {
         self.say(format_args!("choose {which}"));
     }
@@ -155,23 +155,23 @@ impl Peer {
         self.say(format_args!("limit {limit}"));
     }
 
-    /// The limit of its shared receive queue.
+    /// Returns the limit of its shared receive queue.
     pub(crate) fn limit(&mut self) -> u32 {
         number(&self.say("srq")[1])
     }
 
-    /// The next asynchronous event, as `verbs.h` numbers them, if one comes in this time.
+    /// Returns the next asynchronous event, as a number of `verbs.h`, if one arrives within this time.
     pub(crate) fn async_event(&mut self, wait: Duration) -> Option<u32> {
         let words = self.say(format_args!("async {}", wait.as_millis()));
         words[0].parse().ok()
     }
 
-    /// The address of ours that reaches it.
+    /// Returns the local address that reaches it.
     pub(crate) fn our_ip(&self) -> IpAddr {
         self.lines.get_ref().local_addr().unwrap().ip().to_canonical()
     }
 
-    /// Another region in the same buffer, perhaps in a domain that is not the queue pair's.
+    /// Registers another region in the same buffer, optionally in another protection domain.
     pub(crate) fn reg_mr(
         &mut self,
         at: usize,
@@ -199,19 +199,19 @@ impl Peer {
         ));
     }
 
-    /// Brings a UD queue pair to RTS.
+    /// Takes a UD queue pair to RTS.
     pub(crate) fn datagrams(&mut self, qkey: QKey) {
         let psn = self.endpoint.psn.value();
         self.say(format_args!("datagrams {} {psn}", qkey.0));
     }
 
-    /// From now on sends to `ours`, with this key.
+    /// Sets the target of its messages.
     pub(crate) fn aim(&mut self, ours: &Endpoint, qkey: QKey) {
         let gid = Ipv6Addr::from(ours.gid.0);
         self.say(format_args!("aim {gid} {} {}", ours.qpn.value(), qkey.0));
     }
 
-    /// From now on sends to the sender of the last message, whose header is at `at`.
+    /// Sets the target to the sender of the last message, which has its header at `at`.
     pub(crate) fn reply(&mut self, at: usize) {
         self.say(format_args!("reply {at}"));
     }
@@ -226,7 +226,7 @@ impl Peer {
         self.say(format_args!("detach {}", Ipv6Addr::from(group.0)));
     }
 
-    /// A memory window of `bytes` at `at`, into a region that is all of its buffer.
+    /// Creates a memory window of `bytes` at `at`, in a region of its whole buffer.
     pub(crate) fn window(
         &mut self,
         mw_type: MwType,
@@ -247,7 +247,7 @@ impl Peer {
         self.say(format_args!("check {at} {bytes} {seed}"));
     }
 
-    /// Whether the bytes are there that [`check`](Self::check) expects.
+    /// Returns whether the memory contains the bytes that [`check`](Self::check) expects.
     pub(crate) fn holds(&mut self, at: usize, bytes: usize, seed: u32) -> bool {
         self.ask(format_args!("check {at} {bytes} {seed}")).1.starts_with("ok")
     }
@@ -264,14 +264,14 @@ impl Peer {
         self.say(format_args!("recv {id} {}", list(pieces)));
     }
 
-    /// Posts a send request of ours there; its flags may have [`INLINE`] too. A FLUSH or ATOMIC WRITE is
-    /// always signaled, and without pieces.
+    /// Posts a send request there; its flags may include [`INLINE`]. A FLUSH or ATOMIC WRITE is always signaled, and
+    /// without elements.
     #[track_caller]
     pub(crate) fn post_send(&mut self, id: u64, op: &SendOp, flags: u8, pieces: &[Piece]) {
         assert_eq!(self.try_post_send(id, op, flags, pieces), Ok(()));
     }
 
-    /// The same, where its verbs may refuse it.
+    /// Posts a send request there, which its verbs may refuse.
     pub(crate) fn try_post_send(
         &mut self,
         id: u64,
@@ -303,7 +303,7 @@ impl Peer {
         if answer == "ok\n" { Ok(()) } else { Err(answer.trim_end().to_owned()) }
     }
 
-    /// The next completion, if one comes in this time.
+    /// Returns the next completion, if one arrives within this time.
     pub(crate) fn poll(&mut self, wait: Duration) -> Option<PeerCompletion> {
         let words = self.say(format_args!("poll {}", wait.as_millis()));
         let [id, status, opcode, len, flags, imm, source_qp, qpn] = &words[..] else {
@@ -326,12 +326,12 @@ impl Peer {
         })
     }
 
-    /// Asks for an event with the next completion, or the next that is solicited.
+    /// Requests an event for the next completion, or the next solicited one.
     pub(crate) fn arm(&mut self, solicited_only: bool) {
         self.say(format_args!("arm {}", u8::from(solicited_only)));
     }
 
-    /// Whether an event comes in this time.
+    /// Returns whether an event arrives within this time.
     pub(crate) fn event(&mut self, wait: Duration) -> bool {
         self.say(format_args!("event {}", wait.as_millis())) == ["1"]
     }
@@ -340,7 +340,7 @@ impl Peer {
         self.say("destroy");
     }
 
-    /// Says a line, and returns what the answer has after "ok".
+    /// Sends a command, and returns the words of the response after "ok".
     #[track_caller]
     fn say(&mut self, line: impl Display) -> Vec<String> {
         let (line, answer) = self.ask(line);
@@ -349,7 +349,7 @@ impl Peer {
         words.collect()
     }
 
-    /// Says a line, and returns it and the answer.
+    /// Sends a command, and returns it with the response.
     fn ask(&mut self, line: impl Display) -> (String, String) {
         let line = format!("{line}\n");
         self.lines.get_mut().write_all(line.as_bytes()).expect("the peer is there");
@@ -359,8 +359,7 @@ impl Peer {
     }
 }
 
-/// `IBV_WC_WITH_IMM` and `IBV_WC_WITH_INV`, and what rxe says in place of the latter: the number that
-/// its kernel has for it.
+/// `IBV_WC_WITH_IMM` and `IBV_WC_WITH_INV`, and the kernel's value of the latter, which rxe reports.
 const WITH_IMM: u32 = 2;
 const WITH_INV: u32 = 8;
 const RXE_WITH_INV: u32 = 4;
@@ -368,8 +367,8 @@ const RXE_WITH_INV: u32 = 4;
 /// `IBV_SEND_INLINE`.
 pub(crate) const INLINE: u8 = 8;
 
-/// What the peer posts through the extended interface of its verbs, signaled. An ATOMIC WRITE is of
-/// the number that says which.
+/// Returns the command for a signaled request through the extended interface of the peer's verbs. The number of an
+/// ATOMIC WRITE determines its value.
 fn extended(id: u64, op: &SendOp) -> Option<String> {
     match *op {
         SendOp::Flush { target, placement } => {
@@ -387,7 +386,7 @@ fn extended(id: u64, op: &SendOp) -> Option<String> {
     }
 }
 
-/// The byte at `at` of the pattern of a seed, as the peer makes it.
+/// Returns the byte at `at` of the pattern of a seed, as the peer generates it.
 pub(crate) fn pattern(seed: u32, at: u32) -> u8 {
     let x = (at + 1).wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503);
     (x >> 24 ^ x >> 11).to_le_bytes()[0]
@@ -401,7 +400,7 @@ fn list(pieces: &[Piece]) -> String {
     pieces.iter().map(|(at, bytes, lkey)| format!("{at} {bytes} {lkey} ")).collect()
 }
 
-/// An MTU by its number in `verbs.h`.
+/// Returns the MTU with this number of `verbs.h`.
 fn mtu(number: u8) -> Mtu {
     let all = [Mtu::Mtu256, Mtu::Mtu512, Mtu::Mtu1024, Mtu::Mtu2048, Mtu::Mtu4096];
     all.into_iter().find(|mtu| *mtu as u8 == number).expect("the number of an MTU")

@@ -1,4 +1,4 @@
-//! FLUSH and ATOMIC WRITE, both ways, where the peer has them.
+//! FLUSH and ATOMIC WRITE, in both directions, if the peer supports them.
 
 use std::fs;
 
@@ -10,11 +10,11 @@ use super::peer::{Peer, PeerDevice, PeerRegion, pattern};
 
 const GLOBAL: FlushPlacement = FlushPlacement::GLOBAL_VISIBILITY;
 
-/// Said where [`pair`] has none.
+/// Reason when [`pair`] returns `None`.
 const NEITHER: &str = "the peer has neither FLUSH nor ATOMIC WRITE";
 
-/// Two ends between which FLUSH is allowed, to us also to persistence, and memory of each that allows
-/// it to global visibility. `None` where the peer has neither FLUSH nor ATOMIC WRITE.
+/// Creates two connected sides that permit FLUSH, this side also with persistence, and memory of each that permits
+/// global visibility. `None` if the peer supports neither FLUSH nor ATOMIC WRITE.
 fn pair() -> Option<(Pair, MemoryRegion, PeerRegion)> {
     let device = Peer::device_there();
     if !device.has(PeerDevice::FLUSH) || !device.has(PeerDevice::ATOMIC_WRITE) {
@@ -29,8 +29,7 @@ fn pair() -> Option<(Pair, MemoryRegion, PeerRegion)> {
     Some((pair, ours, theirs))
 }
 
-/// Nothing has come before that would tell what the peer is, so the first FLUSH goes with the wrong
-/// ICRC where the peer is rxe.
+/// No earlier packet reveals the peer's implementation, so the first FLUSH to rxe has the wrong ICRC.
 #[test]
 #[ignore = "needs a peer"]
 fn flush_is_answered_whichever_icrc_the_peer_wants() {
@@ -82,7 +81,7 @@ fn atomic_write_puts_eight_bytes() {
     }
 }
 
-/// WRITE, FLUSH, ATOMIC WRITE, READ: a log entry, made visible, and the word that says so.
+/// WRITE, FLUSH, ATOMIC WRITE, READ: a log entry, its visibility, and the word that announces it.
 #[test]
 #[ignore = "needs a peer"]
 fn they_are_done_in_order_with_everything_else() {
@@ -115,8 +114,7 @@ fn they_are_done_in_order_with_everything_else() {
     }
 }
 
-/// The peer's WRITE, and its FLUSH to persistence, of which kernel rxe itself has none without
-/// persistent memory.
+/// The peer's WRITE and its FLUSH with persistence, which kernel rxe itself lacks without persistent memory.
 #[test]
 #[ignore = "needs a peer"]
 fn peer_flushes_a_file_of_ours() {
@@ -139,7 +137,7 @@ fn peer_flushes_a_file_of_ours() {
     assert_eq!(found[4096..13_096], (0..9000).map(|at| pattern(1, at)).collect::<Vec<_>>());
 }
 
-/// One request of ours fails, and one of the peer's.
+/// Checks that a local request and one of the peer are refused.
 fn refused(ours: impl Fn(&PeerRegion) -> SendRequest, status: WcStatus) {
     let Some((pair, _, theirs)) = pair() else { return not_tried(NEITHER) };
     pair.qp.post_send(ours(&theirs)).unwrap();

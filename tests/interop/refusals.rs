@@ -1,16 +1,16 @@
-//! What either side refuses, and how both learn of it.
+//! Requests that either side refuses, and the results on both sides.
 
 use std::time::Duration;
 
 use softroce::verbs::*;
 
-use super::pair::{PATIENCE, Pair, Setup, TARGET, all, timeout};
+use super::pair::{Pair, Setup, TARGET, WAIT_LIMIT, all, timeout};
 use super::peer::PeerRegion;
 
 /// Numbers of `ibv_wc_status`.
 const SUCCESS: u8 = WcStatus::Success as u8;
 
-/// Our request fails with this status, and the queue pair with it.
+/// Checks that a local request and its queue pair fail with this status.
 #[track_caller]
 fn ours_fails(pair: &Pair, request: SendRequest, expected: WcStatus) {
     pair.qp.post_send(request.signaled()).unwrap();
@@ -18,7 +18,7 @@ fn ours_fails(pair: &Pair, request: SendRequest, expected: WcStatus) {
     assert_eq!(pair.qp.state().unwrap(), QpState::Err);
 }
 
-/// A request of the peer fails with this status.
+/// Checks that a request of the peer fails with this status.
 #[track_caller]
 fn theirs_fails(pair: &mut Pair, op: &SendOp, expected: WcStatus) {
     let lkey = pair.peer.mr.lkey;
@@ -26,7 +26,7 @@ fn theirs_fails(pair: &mut Pair, op: &SendOp, expected: WcStatus) {
     assert_eq!(pair.theirs().status, expected as u8);
 }
 
-/// rxe looks at the bounds of the region alone.
+/// rxe checks the bounds of the region only.
 #[test]
 #[ignore = "needs a peer"]
 fn what_is_beyond_a_memory_window_is_refused_but_by_rxe() {
@@ -41,7 +41,7 @@ fn what_is_beyond_a_memory_window_is_refused_but_by_rxe() {
     assert_eq!(pair.ours().status, expected);
 }
 
-/// The requests that name memory of the other side.
+/// Returns requests for memory of the other side.
 fn on_memory(at: RemoteAddr) -> [SendOp; 3] {
     [SendOp::Write { to: at }, SendOp::Read { from: at }, SendOp::FetchAdd { at, add: 1 }]
 }
@@ -71,11 +71,11 @@ fn unknown_key_is_a_remote_access_error() {
 fn what_is_out_of_range_is_a_remote_access_error() {
     for i in 0..3 {
         let pair = Pair::new(Setup::default());
-        let there = pair.peer.mr.remote(super::pair::MEMORY);
+        let there = pair.peer.mr.remote(super::pair::MEMORY_BYTES);
         ours_fails(&pair, request(&pair, on_memory(there)[i]), WcStatus::RemAccessErr);
 
         let mut pair = Pair::new(Setup::default());
-        let here = pair.mr.remote(super::pair::MEMORY);
+        let here = pair.mr.remote(super::pair::MEMORY_BYTES);
         theirs_fails(&mut pair, &on_memory(here)[i], WcStatus::RemAccessErr);
     }
 }
@@ -95,7 +95,7 @@ fn region_without_the_permission_is_a_remote_access_error() {
     }
 }
 
-/// rxe calls it an invalid request (NAK 0x61); we, as ConnectX is said to, a remote access error.
+/// rxe answers with an invalid request NAK (0x61); this library, as ConnectX, with a remote access error.
 #[test]
 #[ignore = "needs a peer"]
 fn queue_pair_without_the_permission_refuses() {
@@ -112,7 +112,7 @@ fn queue_pair_without_the_permission_refuses() {
     }
 }
 
-/// rxe does not take a misaligned atomic; ours goes out, and is refused there.
+/// rxe does not post misaligned atomics; this library sends them, and the peer refuses.
 #[test]
 #[ignore = "needs a peer"]
 fn misaligned_atomic_is_an_invalid_request() {
@@ -131,8 +131,8 @@ fn misaligned_atomic_is_an_invalid_request() {
     ours_fails(&pair, request(&pair, SendOp::FetchAdd { at, add: 1 }), WcStatus::RemInvReqErr);
 }
 
-/// rxe answers a SEND that does not fit as a failure of its own (NAK 0x63 and `LOC_QP_OP_ERR`); we as
-/// the specification has it.
+/// rxe reports its own failure for a SEND that does not fit (NAK 0x63 and `LOC_QP_OP_ERR`); this library follows the
+/// specification.
 #[test]
 #[ignore = "needs a peer"]
 fn message_longer_than_the_receive_request_fails_at_both_ends() {
@@ -154,7 +154,7 @@ fn message_longer_than_the_receive_request_fails_at_both_ends() {
     assert_eq!(pair.ours().status, WcStatus::LocLenErr);
 }
 
-/// rxe calls it an operation error of its own; we as the specification has it.
+/// rxe reports a local operation error; this library follows the specification.
 #[test]
 #[ignore = "needs a peer"]
 fn receive_request_with_an_unknown_key_fails_at_both_ends() {
@@ -215,8 +215,8 @@ fn message_without_receive_request_fails_in_the_end() {
     ours_fails(&pair, SendRequest::send(1, pair.mr.sge(..8)), WcStatus::RnrRetryExcErr);
 }
 
-/// With `retry_cnt` 7 rxe would go on for ever.
-fn impatient() -> Setup {
+/// With `retry_cnt` 7 rxe would retry forever.
+fn limited_retries() -> Setup {
     let options = ConnectOptions { retry_cnt: 2, timeout: timeout(14), ..Setup::default().options };
     Setup { options, ..Setup::default() }
 }
@@ -224,20 +224,20 @@ fn impatient() -> Setup {
 #[test]
 #[ignore = "needs a peer"]
 fn queue_pair_that_is_gone_does_not_answer() {
-    let mut pair = Pair::new(impatient());
+    let mut pair = Pair::new(limited_retries());
     pair.peer.destroy_qp();
     ours_fails(&pair, SendRequest::send(1, pair.mr.sge(..8)), WcStatus::RetryExcErr);
 
-    let Pair { qp, mr, mut peer, ctx, .. } = Pair::new(impatient());
+    let Pair { qp, mr, mut peer, ctx, .. } = Pair::new(limited_retries());
     let lkey = peer.mr.lkey;
     drop(qp);
     peer.post_send(1, &SendOp::Write { to: mr.remote(0) }, 2, &[(0, 8, lkey)]);
-    let done = peer.poll(PATIENCE).unwrap();
+    let done = peer.poll(WAIT_LIMIT).unwrap();
     assert_eq!(done.status, WcStatus::RetryExcErr as u8);
     drop(ctx);
 }
 
-/// In the middle of a message. The peer's process ends; of ours the socket is closed.
+/// During a message. The peer's process ends; on this side the socket is closed.
 #[test]
 #[ignore = "needs a peer"]
 fn peer_that_dies_does_not_answer() {
@@ -250,23 +250,23 @@ fn peer_that_dies_does_not_answer() {
         assert_eq!(done + 1 + flushed, ends.len(), "{ends:?}");
     };
 
-    let Pair { qp, cq, mr, peer, .. } = Pair::new(impatient());
+    let Pair { qp, cq, mr, peer, .. } = Pair::new(limited_retries());
     let to = peer.mr.remote(0);
     for id in 0..WRITES {
         qp.post_send(SendRequest::write(id, mr.sge(..1 << 20), to).signaled()).unwrap();
     }
     drop(peer);
-    let ends = (0..WRITES).map(|_| cq.wait_one(PATIENCE).unwrap().status as u8);
+    let ends = (0..WRITES).map(|_| cq.wait_one(WAIT_LIMIT).unwrap().status as u8);
     fails(&ends.collect::<Vec<_>>());
 
-    let mut pair = Pair::new(impatient());
+    let mut pair = Pair::new(limited_retries());
     let (to, lkey) = (pair.mr.remote(0), pair.peer.mr.lkey);
     for id in 0..WRITES {
         pair.peer.post_send(id, &SendOp::Write { to }, 2, &[(0, 1 << 20, lkey)]);
     }
     let Pair { ctx, pd, cq, qp, mr, mut peer, .. } = pair;
     drop((qp, mr, cq, pd, ctx));
-    let ends = (0..WRITES).map(|_| peer.poll(PATIENCE).unwrap().status);
+    let ends = (0..WRITES).map(|_| peer.poll(WAIT_LIMIT).unwrap().status);
     fails(&ends.collect::<Vec<_>>());
 }
 
@@ -281,7 +281,7 @@ fn region_of_another_domain_is_a_remote_access_error() {
     theirs_fails(&mut pair, &SendOp::Write { to: other.remote(0) }, WcStatus::RemAccessErr);
 }
 
-/// Nobody is told, and the connection goes on.
+/// The write is dropped without a response, and the connection continues.
 #[test]
 #[ignore = "needs a peer"]
 fn write_with_an_unknown_key_is_dropped_over_uc() {

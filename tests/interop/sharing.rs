@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use softroce::verbs::*;
 
-use super::pair::{PATIENCE, Pair, Setup, TARGET};
+use super::pair::{Pair, Setup, TARGET, WAIT_LIMIT};
 use crate::within::until;
 
 /// `IBV_EVENT_SRQ_LIMIT_REACHED`.
@@ -12,28 +12,28 @@ const LIMIT_REACHED: u32 = 15;
 
 const SUCCESS: u8 = WcStatus::Success as u8;
 
-/// Bytes of a receive request, for three packets.
-const ROOM: usize = 3000;
+/// Length of a receive request in bytes, for three packets.
+const RECEIVE_BYTES: usize = 3000;
 
 fn setup() -> Setup {
     Setup { shared: Some(16), ..Setup::default() }
 }
 
-/// Where the receive request `id` puts its message.
+/// Returns the offset of the receive request `id`.
 fn place(id: u64) -> usize {
-    TARGET + id as usize * ROOM
+    TARGET + id as usize * RECEIVE_BYTES
 }
 
 fn theirs(pair: &mut Pair, id: u64) {
     let lkey = pair.peer.mr.lkey;
-    pair.peer.post_recv(id, &[(place(id), ROOM, lkey)]);
+    pair.peer.post_recv(id, &[(place(id), RECEIVE_BYTES, lkey)]);
 }
 
 fn ours(pair: &Pair, id: u64) {
-    pair.post_recv(RecvRequest::new(id, pair.mr.sge(place(id)..place(id) + ROOM)));
+    pair.post_recv(RecvRequest::new(id, pair.mr.sge(place(id)..place(id) + RECEIVE_BYTES)));
 }
 
-/// Messages to two queue pairs of the peer, which take from one queue as these come.
+/// Messages to two queue pairs of the peer take requests of one queue in order of arrival.
 #[test]
 #[ignore = "needs a peer"]
 fn two_queue_pairs_of_the_peer_share_a_queue() {
@@ -59,7 +59,7 @@ fn two_queue_pairs_of_the_peer_share_a_queue() {
     }
 }
 
-/// The same in the other direction, with our limit.
+/// The same in the other direction, with a limit on this side.
 #[test]
 #[ignore = "needs a peer"]
 fn two_queue_pairs_of_ours_share_a_queue() {
@@ -86,11 +86,11 @@ fn two_queue_pairs_of_ours_share_a_queue() {
         pair.check(place(id as u64), bytes, seed);
         assert_eq!(srq.query().unwrap().limit, if id < 4 { 2 } else { 0 });
     }
-    assert_eq!(pair.ctx.wait_event(PATIENCE).unwrap(), AsyncEvent::SrqLimitReached(srq.srqn()));
+    assert_eq!(pair.ctx.wait_event(WAIT_LIMIT).unwrap(), AsyncEvent::SrqLimitReached(srq.srqn()));
     assert_eq!(pair.ctx.poll_event(), None);
 }
 
-/// The peer's limit, as ours: told once, when fewer are left, and then off.
+/// The limit of the peer is reported once, when fewer requests are left.
 #[test]
 #[ignore = "needs a peer"]
 fn limit_of_the_peer_is_told_once() {
@@ -109,7 +109,7 @@ fn limit_of_the_peer_is_told_once() {
     assert_eq!(pair.peer.limit(), 0);
 }
 
-/// Without a request the sender waits, in either direction, and is served when there is one.
+/// Without a request the sender waits, in either direction, until one is posted.
 #[test]
 #[ignore = "needs a peer"]
 fn empty_queue_makes_the_sender_wait() {
@@ -134,7 +134,7 @@ fn empty_queue_makes_the_sender_wait() {
     assert_eq!((pair.ours().wr_id, pair.theirs().id), (5, 4));
 }
 
-/// Over UC as over RC, and datagrams too, for which a request has room for the header.
+/// Over UC as over RC, and with UD messages too, for which a request has space for the header.
 #[test]
 #[ignore = "needs a peer"]
 fn other_services_take_from_a_shared_queue() {
@@ -151,8 +151,8 @@ fn other_services_take_from_a_shared_queue() {
             let send = pair.request(9, SendOp::Send, pair.mr.sge(..700)).signaled();
             pair.qp.post_send(send).unwrap();
             assert_eq!(pair.ours().wr_id, 9);
-            // What is not reliable may be lost where a socket has no room.
-            let Some(got) = pair.peer.poll(PATIENCE / 12) else {
+            // Unreliable messages may be lost at a full socket.
+            let Some(got) = pair.peer.poll(WAIT_LIMIT / 12) else {
                 lost += 1;
                 continue;
             };
@@ -170,7 +170,7 @@ fn other_services_take_from_a_shared_queue() {
     }
 }
 
-/// A queue pair that fails leaves the queue to the other.
+/// A failed queue pair leaves the queue to the other.
 #[test]
 #[ignore = "needs a peer"]
 fn queue_pair_that_fails_leaves_the_requests() {
@@ -179,13 +179,14 @@ fn queue_pair_that_fails_leaves_the_requests() {
     let (second, _) = pair.another(&setup);
     ours(&pair, 1);
     let lkey = pair.peer.mr.lkey;
-    // What no region of ours allows.
+    // No local region permits this access.
     pair.peer.choose(0);
     let to = RemoteAddr { addr: pair.mr.remote(0).addr, rkey: Rkey(!pair.mr.rkey().0) };
     pair.peer.post_send(2, &SendOp::Write { to }, SendFlags::SIGNALED.bits(), &[(0, 8, lkey)]);
     assert_eq!(pair.theirs().status, WcStatus::RemAccessErr as u8);
     let qpn = pair.qp.qpn();
-    let events = [pair.ctx.wait_event(PATIENCE).unwrap(), pair.ctx.wait_event(PATIENCE).unwrap()];
+    let events =
+        [pair.ctx.wait_event(WAIT_LIMIT).unwrap(), pair.ctx.wait_event(WAIT_LIMIT).unwrap()];
     assert_eq!(events, [AsyncEvent::QpAccessErr(qpn), AsyncEvent::QpLastWqeReached(qpn)]);
     assert_eq!(pair.cq.poll_one(), None);
     pair.peer.choose(1);

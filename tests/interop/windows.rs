@@ -1,13 +1,13 @@
-//! Memory windows of either side, and SENDs that end them.
+//! Memory windows of either side, and SENDs that invalidate them.
 
 use softroce::verbs::*;
 
 use super::pair::{Pair, Setup, TARGET};
 
-/// Everything that a window may let a peer do.
+/// Access rights of the windows.
 const ALL: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
 
-/// Where windows begin in their region, and how many bytes they have.
+/// Offset and length of the windows in their region.
 const AT: usize = 4096;
 const LEN: usize = 6000;
 
@@ -15,12 +15,12 @@ const SIGNALED: u8 = SendFlags::SIGNALED.bits();
 const SUCCESS: u8 = WcStatus::Success as u8;
 const REFUSED: u8 = WcStatus::RemAccessErr as u8;
 
-/// A region of ours of which the peer may do nothing but through windows.
+/// Registers a region that the peer can access through windows only.
 fn closed(pair: &Pair) -> MemoryRegion {
     pair.pd.alloc_mr(16 << 10, Access::LOCAL_WRITE | Access::MW_BIND).unwrap()
 }
 
-/// Binds a window of ours, by a queue pair of ours.
+/// Binds a local window with a local queue pair.
 fn bind(pair: &Pair, qp: &QueuePair, mw: &MemoryWindow, info: BindInfo) -> RemoteAddr {
     let rkey = match mw.mw_type() {
         MwType::Type1 => qp.bind_mw(77, SendFlags::SIGNALED, mw, info).unwrap(),
@@ -40,7 +40,7 @@ fn beyond(window: RemoteAddr, bytes: usize) -> RemoteAddr {
     RemoteAddr { addr: window.addr + bytes as u64, ..window }
 }
 
-/// A request of the peer, with the first bytes of its buffer.
+/// Posts a request of the peer, with the first bytes of its buffer.
 #[track_caller]
 fn theirs(pair: &mut Pair, op: SendOp, len: usize, expected: u8) {
     let lkey = pair.peer.mr.lkey;
@@ -48,7 +48,7 @@ fn theirs(pair: &mut Pair, op: SendOp, len: usize, expected: u8) {
     assert_eq!(pair.theirs().status, expected, "{op:?}");
 }
 
-/// A request of ours.
+/// Posts a local request.
 #[track_caller]
 fn ours(pair: &Pair, request: SendRequest, expected: WcStatus) {
     pair.qp.post_send(request.signaled()).unwrap();
@@ -89,7 +89,7 @@ fn windows_of_ours_open_their_range_to_the_peer() {
         mr.store_u64(AT, 7).unwrap();
         theirs(&mut pair, SendOp::FetchAdd { at: window, add: 5 }, 8, SUCCESS);
         assert_eq!((mr.load_u64(AT), pair.peer.load(0)), (Ok(12), 7));
-        // One byte too far.
+        // One byte beyond the window.
         theirs(&mut pair, SendOp::Write { to: beyond(window, LEN - 7) }, 8, REFUSED);
         assert_eq!(pair.qp.state().unwrap(), QpState::Err);
     }
@@ -174,7 +174,7 @@ fn either_side_takes_its_own_window_back() {
     theirs(&mut pair, SendOp::Write { to: window }, 8, REFUSED);
 }
 
-/// UC has windows too. What they do not open is dropped in silence.
+/// UC supports windows too. Forbidden accesses are dropped silently.
 #[test]
 #[ignore = "needs a peer"]
 fn windows_are_bound_over_uc() {
@@ -184,7 +184,7 @@ fn windows_are_bound_over_uc() {
         let there = pair.peer.mr.remote(TARGET);
         pair.fill(0, LEN, 1);
         ours(&pair, SendRequest::write(1, pair.mr.sge(..LEN), window), WcStatus::Success);
-        // What comes behind says that the WRITE has been carried out.
+        // A later message shows that the WRITE was executed.
         pair.peer.post_recv(7, &[]);
         let notice = SendRequest::write_imm(2, pair.mr.sge(..8), there, 0);
         ours(&pair, notice, WcStatus::Success);
@@ -219,7 +219,7 @@ fn window_of_another_queue_pair_of_ours_is_closed() {
     }
 }
 
-/// rxe acknowledges such a SEND, and then fails its queue pair; we say so by NAK.
+/// rxe acknowledges such a SEND, and then fails its queue pair; this library sends a NAK.
 #[test]
 #[ignore = "needs a peer"]
 fn send_whose_key_cannot_be_invalidated_fails_the_receiver() {

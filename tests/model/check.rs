@@ -1,16 +1,16 @@
-//! What must have come of what was posted, however the network and the other end behaved.
+//! Expected effects of posted requests, on any network and with any peer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use softroce::engine::QpType;
 use softroce::transport::work::{WcOpcode, WcStatus};
 
-use super::end::{Effect, End, TARGET, piece};
+use super::end::{Effect, End, TARGET_BYTES, piece};
 
-/// The header before a datagram.
+/// Length of the header before a datagram, in bytes.
 pub(crate) const GRH: usize = 40;
 
-/// Looks at both directions of a connection. `ended` says that all has had its time.
+/// Checks both directions of a connection. With `ended`, all timeouts have passed.
 pub(crate) fn connection(ends: &[End; 2], mtu: usize, ended: bool) {
     for (from, to) in [(&ends[0], &ends[1]), (&ends[1], &ends[0])] {
         let sure = sends(from, to, ended);
@@ -24,14 +24,14 @@ pub(crate) fn connection(ends: &[End; 2], mtu: usize, ended: bool) {
     }
 }
 
-/// Whether the end may have failed by itself for what its peer sent to it.
+/// Returns whether the end may have failed because of its peer's requests.
 fn may_be_at_fault(end: &End, peer: &End) -> bool {
-    let faulty = end.harmed.target || end.harmed.inbox;
+    let faulty = end.disturbances.target || end.disturbances.inbox;
     faulty && !peer.sent.is_empty()
 }
 
-/// Send requests complete in order: some with success, of which the unsignaled are silent; then one may
-/// fail; then the rest is flushed. Returns how many have succeeded for sure.
+/// Send requests complete in order: some succeed, the unsignaled ones without completions; then one may fail; then
+/// the rest is flushed. Returns the number of certain successes.
 fn sends(from: &End, to: &End, ended: bool) -> usize {
     let (mut next, mut failed) = (0, false);
     for end in &from.send_ends {
@@ -47,7 +47,11 @@ fn sends(from: &End, to: &End, ended: bool) -> usize {
             continue;
         }
         if !failed {
-            assert!(may_fail(end.status, from, to), "request {index}: {end:?}, {:?}", from.harmed);
+            assert!(
+                may_fail(end.status, from, to),
+                "request {index}: {end:?}, {:?}",
+                from.disturbances
+            );
         } else {
             assert_eq!(end.status, WcStatus::WrFlushErr, "request {index}");
         }
@@ -56,10 +60,10 @@ fn sends(from: &End, to: &End, ended: bool) -> usize {
     let succeeded = from.send_ends.iter().rev().find(|end| end.status.is_success());
     let mut sure = succeeded.map_or(0, |end| end.wr_id as usize + 1);
     if let Some(first) = from.send_ends.iter().find(|end| !end.status.is_success()) {
-        // What was silent before it has succeeded.
+        // Earlier requests without completions have succeeded.
         sure = sure.max(first.wr_id as usize);
     }
-    if !ended || from.harmed.gone {
+    if !ended || from.disturbances.gone {
         return sure;
     }
     if failed {
@@ -71,21 +75,20 @@ fn sends(from: &End, to: &End, ended: bool) -> usize {
     from.sent.len()
 }
 
-/// Whether the first request to fail may fail like this.
+/// Returns whether the first failed request may have this status.
 fn may_fail(status: WcStatus, from: &End, to: &End) -> bool {
     let reliable = from.qp_type == QpType::Rc;
     match status {
-        WcStatus::WrFlushErr => from.harmed.error || may_be_at_fault(from, to),
+        WcStatus::WrFlushErr => from.disturbances.error || may_be_at_fault(from, to),
         WcStatus::RetryExcErr => reliable && (from.may_time_out || to.may_time_out),
-        WcStatus::RemAccessErr => reliable && to.harmed.target,
-        WcStatus::RemOpErr => reliable && to.harmed.inbox,
-        WcStatus::LocProtErr => from.harmed.answers,
+        WcStatus::RemAccessErr => reliable && to.disturbances.target,
+        WcStatus::RemOpErr => reliable && to.disturbances.inbox,
+        WcStatus::LocProtErr => from.disturbances.answers,
         _ => false,
     }
 }
 
-/// Receives complete in the order in which they were posted: some with messages; then one may fail, and
-/// the rest is flushed.
+/// Receives complete in posting order: some with messages; then one may fail, and the rest is flushed.
 fn receives(to: &End, from: &End) {
     let mut failed = false;
     for (index, end) in to.recv_ends.iter().enumerate() {
@@ -95,26 +98,26 @@ fn receives(to: &End, from: &End) {
             continue;
         }
         let at_fault = may_be_at_fault(to, from);
-        // Whose own requests have failed has failed as a whole.
+        // A queue pair with a failed request has failed as a whole.
         let own = to.send_ends.iter().any(|end| !end.status.is_success());
         let may = match end.status {
-            WcStatus::WrFlushErr => failed || to.harmed.error || at_fault || own,
-            WcStatus::LocProtErr => !failed && to.harmed.inbox,
-            WcStatus::LocAccessErr => !failed && to.harmed.target,
+            WcStatus::WrFlushErr => failed || to.disturbances.error || at_fault || own,
+            WcStatus::LocProtErr => !failed && to.disturbances.inbox,
+            WcStatus::LocAccessErr => !failed && to.disturbances.target,
             _ => false,
         };
-        assert!(may, "{end:?}, {:?}", to.harmed);
+        assert!(may, "{end:?}, {:?}", to.disturbances);
         failed = true;
     }
 }
 
 fn events(end: &End, peer: &End) {
     let most = usize::from(may_be_at_fault(end, peer));
-    assert!(end.events.len() <= most, "{:?}, {:?}", end.events, end.harmed);
+    assert!(end.events.len() <= most, "{:?}, {:?}", end.events, end.disturbances);
 }
 
-/// Exactly once, and in order: there is a number of requests, `sure` at least, after which the other end
-/// is as it is, with the first packets of the next one perhaps.
+/// Exactly once and in order: some number of requests, at least `sure`, explains the state of the other end, perhaps
+/// with the first packets of the next request.
 fn reliable(from: &End, to: &End, sure: usize, mtu: usize) {
     let told = to.recv_ends.iter().filter(|end| end.status.is_success()).count();
     let found = to.target_now();
@@ -130,13 +133,13 @@ fn reliable(from: &End, to: &End, sure: usize, mtu: usize) {
             return;
         }
         let answer = apply(&sent.effect, &mut memory);
-        if let Some((into, bytes)) = answer.filter(|_| done < sure && !from.harmed.answers) {
+        if let Some((into, bytes)) = answer.filter(|_| done < sure && !from.disturbances.answers) {
             assert!(
                 piece(&from.answers, into, bytes.len()) == bytes,
                 "the answer to {done} differs"
             );
         }
-        if sent.effect.is_told() {
+        if sent.effect.takes_receive() {
             if taken < told {
                 message(to, taken, &sent.effect);
             }
@@ -150,7 +153,7 @@ fn reliable(from: &End, to: &End, sure: usize, mtu: usize) {
     );
 }
 
-/// Whether the first packets of a WRITE make memory what it is.
+/// Returns whether the first packets of a WRITE explain the memory.
 fn begun(effect: &Effect, memory: &mut [u8], found: &[u8], mtu: usize) -> bool {
     let Effect::Write { at, bytes, .. } = effect else { return false };
     (0..bytes.len()).step_by(mtu).any(|offset| {
@@ -160,10 +163,10 @@ fn begun(effect: &Effect, memory: &mut [u8], found: &[u8], mtu: usize) -> bool {
     })
 }
 
-/// What a request does to the target. Returns what an answer of so many bytes brings, and where to.
+/// Applies a request to the target. Returns the offset and the bytes of its response.
 fn apply(effect: &Effect, memory: &mut [u8]) -> Option<(usize, Vec<u8>)> {
     let mut exchange = |counter: usize, new: &dyn Fn(u64) -> u64| {
-        let word = &mut memory[TARGET + 8 * counter..][..8];
+        let word = &mut memory[TARGET_BYTES + 8 * counter..][..8];
         let old = u64::from_ne_bytes(*word.first_chunk().unwrap());
         word.copy_from_slice(&new(old).to_ne_bytes());
         old.to_ne_bytes().to_vec()
@@ -185,11 +188,11 @@ fn apply(effect: &Effect, memory: &mut [u8]) -> Option<(usize, Vec<u8>)> {
     }
 }
 
-/// The notice of a message, and its bytes.
+/// Checks the completion of a message, and its bytes.
 fn message(to: &End, number: usize, effect: &Effect) {
     let end = &to.recv_ends[number];
     let (opcode, bytes, imm, placed) = match effect {
-        Effect::Send { bytes, imm } => (WcOpcode::Recv, bytes, *imm, !to.harmed.inbox),
+        Effect::Send { bytes, imm } => (WcOpcode::Recv, bytes, *imm, !to.disturbances.inbox),
         Effect::Write { bytes, imm, .. } => (WcOpcode::RecvRdmaWithImm, bytes, *imm, false),
         _ => return,
     };
@@ -201,7 +204,8 @@ fn message(to: &End, number: usize, effect: &Effect) {
     }
 }
 
-/// Of the messages of an unreliable connection some are told of, whole and none twice. Every byte of the target is what it was or what one of them has put there.
+/// Messages of an unreliable connection are reported complete and at most once. Every byte of the target is unchanged
+/// or from one of them.
 fn unreliable(from: &End, to: &End) {
     let mut told = BTreeSet::new();
     for (place, end) in to.recv_ends.iter().enumerate() {
@@ -223,7 +227,7 @@ fn unreliable(from: &End, to: &End) {
     assert_eq!(explained.iter().position(|explained| !explained), None, "nobody wrote this byte");
 }
 
-/// Datagrams arrive whole, no more often than a network that copies once makes them, and in any order.
+/// Datagrams arrive complete, at most twice on a network that duplicates packets, and in any order.
 fn datagrams(from: &End, to: &End) {
     let mut times = BTreeMap::<_, usize>::new();
     for (place, end) in to.recv_ends.iter().enumerate() {
@@ -234,7 +238,7 @@ fn datagrams(from: &End, to: &End) {
         let Effect::Send { bytes, .. } = &from.sent[number].effect else { unreachable!() };
         let told = (end.opcode, end.byte_len as usize, end.source_qp);
         assert_eq!(told, (WcOpcode::Recv, GRH + bytes.len(), Some(from.qpn)), "datagram {number}");
-        if !to.harmed.inbox {
+        if !to.disturbances.inbox {
             let found = piece(&to.inbox, to.receives[place].at + GRH, bytes.len());
             assert!(found == *bytes, "datagram {number} differs");
         }
@@ -243,7 +247,7 @@ fn datagrams(from: &End, to: &End) {
     assert!(times.values().all(|times| *times <= 2), "{times:?}");
 }
 
-/// The number of a message, by its immediate data.
+/// Returns the number of a message, from its immediate data.
 fn number(imm: Option<u32>, from: &End) -> usize {
     let imm = imm.unwrap();
     assert_eq!(u64::from(imm >> 20), from.life, "a message of another life");

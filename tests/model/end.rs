@@ -1,4 +1,4 @@
-//! One end of a connection, for as long as it lives: what was posted, and what has come of it.
+//! One end of a connection in one lifetime: posted requests and their results.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use softroce::transport::work::{Completion, WcOpcode};
 
 use super::support::{World, full_access};
 
-/// Bytes that a peer writes, and behind them its counters.
-pub(crate) const TARGET: usize = 4096;
+/// Length of the memory for the peer's WRITEs, in bytes, followed by its counters.
+pub(crate) const TARGET_BYTES: usize = 4096;
 pub(crate) const COUNTERS: usize = 4;
-/// Bytes for answers, and for receives.
-pub(crate) const ROOM: usize = 24 << 10;
+/// Length of the memory for responses, and of that for receives, in bytes.
+pub(crate) const RECEIVE_BYTES: usize = 24 << 10;
 
-/// What a request does to the other end.
+/// Effect of a request on the other end.
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
-    /// Its bytes come to the next receive.
+    /// The next receive gets its bytes.
     Send { bytes: Vec<u8>, imm: Option<u32> },
-    /// Its bytes come to an offset of the target, and with immediate data to the next receive's notice.
+    /// The bytes go to an offset of the target, and with immediate data the next receive completes.
     Write { at: usize, bytes: Vec<u8>, imm: Option<u32> },
-    /// These bytes come to an offset of the answers.
+    /// The bytes go to an offset of the response memory.
     Read { into: usize, bytes: Vec<u8> },
-    /// A counter grows, and what it was comes to an offset of the answers.
+    /// Adds to a counter; the original value goes to an offset of the response memory.
     Add { counter: usize, add: u64, into: usize },
-    /// A counter is exchanged if it holds this.
+    /// Exchanges a counter if it has this value.
     Swap { counter: usize, expect: u64, swap: u64, into: usize },
 }
 
 impl Effect {
-    /// Whether it takes a receive.
-    pub(crate) fn is_told(&self) -> bool {
+    /// Returns whether it takes a receive.
+    pub(crate) fn takes_receive(&self) -> bool {
         match self {
             Self::Send { .. } => true,
             Self::Write { imm, .. } => imm.is_some(),
@@ -43,7 +43,7 @@ impl Effect {
     }
 }
 
-/// A send request that was posted.
+/// A posted send request.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) signaled: bool,
@@ -52,19 +52,19 @@ pub(crate) struct Sent {
     pub(crate) effect: Effect,
 }
 
-/// A receive that was asked for: where its bytes go.
+/// A receive request, and the place of its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receive {
     pub(crate) at: usize,
     pub(crate) room: usize,
 }
 
-/// What has happened to an end that may make its requests fail.
+/// Disturbances of an end that may make its requests fail.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Harmed {
-    /// It was told to fail.
+pub(crate) struct Disturbances {
+    /// Moved to ERR.
     pub(crate) error: bool,
-    /// It was reset or destroyed: nothing more is heard of it.
+    /// Reset or destroyed, without further completions.
     pub(crate) gone: bool,
     pub(crate) target: bool,
     pub(crate) answers: bool,
@@ -76,14 +76,14 @@ pub(crate) struct End {
     pub(crate) host: usize,
     pub(crate) qpn: Qpn,
     pub(crate) cqs: [CqId; 2],
-    /// Counts the lives of this end.
+    /// Number of the lifetime.
     pub(crate) life: u64,
     pub(crate) psn: u32,
     pub(crate) exists: bool,
     pub(crate) target: Arc<Region>,
     pub(crate) answers: Arc<Region>,
     pub(crate) inbox: Arc<Region>,
-    /// What the target held when this life began; with [`Harmed::target`], what it held last.
+    /// Contents of the target at the start of the lifetime; with [`Disturbances::target`], the last contents.
     pub(crate) before: Vec<u8>,
     pub(crate) last: Option<Vec<u8>>,
     pub(crate) answers_used: usize,
@@ -95,8 +95,8 @@ pub(crate) struct End {
     pub(crate) send_ends: Vec<Completion>,
     pub(crate) recv_ends: Vec<Completion>,
     pub(crate) events: Vec<AsyncEvent>,
-    pub(crate) harmed: Harmed,
-    /// Packets may have been lost for longer than the timeouts last.
+    pub(crate) disturbances: Disturbances,
+    /// Packets may have been lost for longer than all timeouts.
     pub(crate) may_time_out: bool,
 }
 
@@ -105,24 +105,24 @@ impl End {
         world.nodes[host].region(len, number << 32, full_access())
     }
 
-    /// The target as it is, or was when it was deregistered.
+    /// Returns the contents of the target, or its last contents before its deregistration.
     pub(crate) fn target_now(&self) -> Vec<u8> {
         self.last.clone().unwrap_or_else(|| contents(&self.target))
     }
 
-    /// A new life: nothing is posted, and memory that is gone is there again.
+    /// Starts a new lifetime: without posted requests, and with all memory registered.
     pub(crate) fn begin(&mut self, world: &World, number: u64) {
-        if self.harmed.target {
-            self.target = Self::region(world, self.host, number, TARGET + 8 * COUNTERS);
+        if self.disturbances.target {
+            self.target = Self::region(world, self.host, number, TARGET_BYTES + 8 * COUNTERS);
         }
-        if self.harmed.answers {
-            self.answers = Self::region(world, self.host, number + 1, ROOM);
+        if self.disturbances.answers {
+            self.answers = Self::region(world, self.host, number + 1, RECEIVE_BYTES);
         }
-        if self.harmed.inbox {
-            self.inbox = Self::region(world, self.host, number + 2, ROOM);
+        if self.disturbances.inbox {
+            self.inbox = Self::region(world, self.host, number + 2, RECEIVE_BYTES);
         }
         self.life += 1;
-        // Far from where any life of late was.
+        // Distant from the PSNs of recent lifetimes.
         self.psn = (self.psn + 0x31_4159) & 0xff_ffff;
         self.last = None;
         self.before = contents(&self.target);
@@ -133,7 +133,7 @@ impl End {
         self.send_ends.clear();
         self.recv_ends.clear();
         self.events.clear();
-        self.harmed = Harmed::default();
+        self.disturbances = Disturbances::default();
         self.may_time_out = false;
     }
 }
@@ -144,7 +144,7 @@ pub(crate) fn contents(region: &Region) -> Vec<u8> {
     bytes
 }
 
-/// Bytes of a region.
+/// Returns bytes of a region.
 pub(crate) fn piece(region: &Region, at: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     region.read_at(at, &mut bytes).unwrap();

@@ -1,57 +1,56 @@
-//! What a seed makes of a run: steps that mean the same whichever of the others are left out.
+//! Steps of a run from a seed. The effect of a step does not depend on the others, so steps can be removed.
 
 use super::support::choice::Choice;
 
-/// Steps of a run.
+/// Number of steps of a run.
 pub(crate) const STEPS: u64 = 60;
 
-/// One thing that is done. Numbers that choose one of several are taken modulo how many there are.
+/// One step. Numbers that select an item are taken modulo the number of items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// A host posts a request, and its peer the receive for it, if it takes one. All that is to be known
-    /// of it follows from `draw`.
+    /// A host posts a request, and its peer the receive for it, if necessary. `draw` determines the request.
     Post { connection: usize, host: usize, draw: u64 },
     /// Time passes.
     Run { us: u64 },
-    /// Everything that can be done now is.
+    /// All events at the present time happen.
     Settle,
-    /// The receives that peers have not posted yet are.
+    /// Peers post their outstanding receives.
     Receives,
-    /// Nothing passes from this host to the other.
+    /// Cuts the link from this host to the other.
     Cut { from: usize },
-    /// What was cut is mended.
+    /// Repairs the cut link.
     Heal,
-    /// A host is not scheduled.
+    /// Stops a host for some time.
     Stall { host: usize, us: u64 },
-    /// One end of a connection comes to harm.
-    Harm { connection: usize, host: usize, harm: Harm },
-    /// A host loses all its queue pairs at once.
+    /// Disturbs one end of a connection.
+    Disturbance { connection: usize, host: usize, harm: Disturbance },
+    /// Destroys all queue pairs of a host at once.
     Restart { host: usize },
-    /// A connection is looked at and made anew.
+    /// Checks a connection and establishes it again.
     Reconnect { connection: usize },
 }
 
-/// What is done to one end without its peer's knowing.
+/// Disturbance of one end, unknown to its peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Harm {
-    /// It is told to fail.
+pub(crate) enum Disturbance {
+    /// Moves it to ERR.
     Error,
     Reset,
     Destroy,
-    /// The memory that its peer writes is deregistered.
+    /// Deregisters the memory for the peer's WRITEs.
     Target,
-    /// The memory for answers is.
+    /// Deregisters the memory for responses.
     Answers,
-    /// The memory of its receives is.
+    /// Deregisters the memory of its receives.
     Inbox,
 }
 
-impl Harm {
+impl Disturbance {
     const ALL: [Self; 6] =
         [Self::Error, Self::Reset, Self::Destroy, Self::Target, Self::Answers, Self::Inbox];
 }
 
-/// The steps that follow from a seed. One of two runs has no harm in it.
+/// Returns the steps of a seed. Half of the runs have no disturbances.
 pub(crate) fn steps(seed: u64) -> Vec<Step> {
     let mut choice = Choice::new(seed ^ 0x5eed);
     let harmful = choice.one_in(2);
@@ -71,8 +70,8 @@ fn step(choice: &mut Choice, harmful: bool) -> Step {
         35 if harmful => Step::Cut { from: host },
         36 if harmful => Step::Stall { host, us: draw % 2000 },
         37 if harmful => {
-            let harm = Harm::ALL[(draw % 6) as usize];
-            Step::Harm { connection, host, harm }
+            let harm = Disturbance::ALL[(draw % 6) as usize];
+            Step::Disturbance { connection, host, harm }
         }
         38 if harmful && choice.one_in(4) => Step::Restart { host },
         38 | 39 => Step::Reconnect { connection },
@@ -80,7 +79,7 @@ fn step(choice: &mut Choice, harmful: bool) -> Step {
     }
 }
 
-/// Steps of which no part can be left out for `fails` to hold. Large parts are tried first.
+/// Returns a minimal list of steps for which `fails` holds. Large parts are removed first.
 pub(crate) fn shrink(mut steps: Vec<Step>, fails: impl Fn(&[Step]) -> bool) -> Vec<Step> {
     let mut part = steps.len() / 2;
     while part > 0 {

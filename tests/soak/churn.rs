@@ -1,4 +1,4 @@
-//! Objects that are made, used and destroyed, over and over, on two devices that stay open and on others that do not.
+//! Objects that are created, used and destroyed repeatedly, on two permanent devices and on short-lived ones.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,16 +11,16 @@ use softroce::verbs::*;
 
 use crate::node::{QKEY, WAIT_LIMIT, all_access, pattern};
 
-/// Bytes of a device's memory.
+/// Length of a device's memory in bytes.
 const MEMORY: usize = 1 << 17;
 
-/// What a round does of each: a device for ten queue pairs and a hundred regions.
+/// Number of objects per round: a device for ten queue pairs and a hundred regions.
 const PAIRS: u64 = 18;
 const REGIONS: u64 = 400;
 const WINDOWS: u64 = 40;
 const CANCELLED: u64 = 8;
 
-/// How many of each were made and are gone again.
+/// Number of created and destroyed objects of each kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     devices: u64,
@@ -55,7 +55,7 @@ struct Side {
     mr: MemoryRegion,
 }
 
-/// A queue pair with a completion queue of its own.
+/// A queue pair with its own completion queue.
 struct End<'a> {
     side: &'a Side,
     qp: QueuePair,
@@ -70,7 +70,7 @@ impl Side {
         Self { ctx, pd, cq, mr }
     }
 
-    /// A queue pair of this type.
+    /// Creates a queue pair of this type.
     fn end(&self, qp_type: QpType) -> End<'_> {
         let cq = self.ctx.create_cq(16, None).unwrap();
         let qp = self.pd.create_qp(&QpConfig { qp_type, ..QpConfig::rc(&cq) }).unwrap();
@@ -90,13 +90,13 @@ impl Side {
         assert!(bytes == expected, "damaged message at {offset}");
     }
 
-    /// Takes events until this one comes, and acknowledges all.
+    /// Takes and acknowledges events until this one arrives.
     fn take_event(&self, expected: AsyncEvent) {
         while *self.ctx.get_async_event(WAIT_LIMIT).unwrap() != expected {}
     }
 }
 
-/// The end of a request.
+/// Waits for the completion of a request.
 #[track_caller]
 fn expect(cq: &CompletionQueue, wr_id: u64, status: WcStatus) -> Completion {
     let completion = cq.wait_one(WAIT_LIMIT).unwrap();
@@ -110,13 +110,13 @@ fn connect(a: &End<'_>, b: &End<'_>) {
     b.qp.connect(&a.qp.endpoint(), &ConnectOptions::default()).unwrap();
 }
 
-/// Offsets of a message at its sender, at its receiver, and of its copy that is read back.
+/// Offsets of a message at its sender, at its receiver, and of its copy.
 const SOURCE: usize = 0;
 const TARGET: usize = 32 << 10;
 const BACK: usize = 64 << 10;
 const WORD: usize = 96 << 10;
 
-/// Sends a message and compares what arrives; returns how many messages that is.
+/// Sends a message and compares it; returns the number of messages.
 fn send(from: &End<'_>, to: &End<'_>, seed: u64) -> u64 {
     let len = 1 + seed as usize % 5000;
     let sent = from.side.fill(SOURCE, len, seed);
@@ -129,7 +129,7 @@ fn send(from: &End<'_>, to: &End<'_>, seed: u64) -> u64 {
     1
 }
 
-/// Writes a message, reads it back and changes a word by an atomic; returns how many messages that is.
+/// Writes a message, reads it back and executes an atomic; returns the number of messages.
 fn write_and_read(from: &End<'_>, to: &End<'_>, seed: u64) -> u64 {
     let len = 1 + seed as usize % 20_000;
     let sent = from.side.fill(SOURCE, len, seed);
@@ -159,7 +159,7 @@ fn rc(a: &Side, b: &Side, seed: u64, counts: &mut Counts) {
     a.cq.destroy().unwrap();
 }
 
-/// A completion is announced by a channel.
+/// A channel announces a completion.
 fn announced(a: &Side, b: &Side, seed: u64, counts: &mut Counts) {
     let channel = b.ctx.create_channel().unwrap();
     let cq = b.ctx.create_cq(16, Some(&channel)).unwrap();
@@ -168,7 +168,7 @@ fn announced(a: &Side, b: &Side, seed: u64, counts: &mut Counts) {
     connect(&a, &b);
     b.cq.req_notify(false);
     counts.messages += send(&a, &b, seed);
-    // Whether it is announced before or after it is taken, it is announced.
+    // The completion is announced, before or after it is polled.
     let event = channel.wait(WAIT_LIMIT).unwrap();
     assert_eq!(event.id(), b.cq.id());
     drop(event);
@@ -206,7 +206,7 @@ fn ud(a: &Side, b: &Side, seed: u64, counts: &mut Counts) {
     counts.messages += 1;
 }
 
-/// A shared receive queue, and the event that few requests are left in it.
+/// A shared receive queue, and its limit event.
 fn srq(a: &Side, b: &Side, seed: u64, counts: &mut Counts) {
     let srq = b.pd.create_srq(&SrqConfig { max_wr: 8, max_sge: 1 }).unwrap();
     let cq = b.ctx.create_cq(16, None).unwrap();
@@ -247,7 +247,7 @@ fn xrc(a: &Side, b: &Side, seed: u64, counts: &mut Counts) {
     counts.messages += 1;
 }
 
-/// Queue pairs that fail: a WRITE with a key that opens nothing, with requests behind it.
+/// Queue pairs that fail by a WRITE with an invalid key, with further requests behind it.
 fn refused(a: &Side, b: &Side, seed: u64, counts: &mut Counts) {
     let (a, b) = (a.end(QpType::Rc), b.end(QpType::Rc));
     connect(&a, &b);
@@ -266,7 +266,7 @@ fn refused(a: &Side, b: &Side, seed: u64, counts: &mut Counts) {
     counts.async_events += 1;
 }
 
-/// Queue pairs that are destroyed with messages under way and receives posted.
+/// Queue pairs that are destroyed with messages in flight and posted receives.
 fn abandoned(a: &Side, b: &Side, seed: u64, counts: &mut Counts) {
     let (a, b) = (a.end(QpType::Rc), b.end(QpType::Rc));
     connect(&a, &b);
@@ -302,7 +302,7 @@ type Kind = fn(&Side, &Side, u64, &mut Counts);
 
 const KINDS: [Kind; 9] = [rc, announced, uc, ud, srq, xrc, refused, abandoned, group];
 
-/// Regions of every kind, which peers of this device reach by queue pairs that are already connected.
+/// Regions of every kind, which the peer accesses by connected queue pairs.
 fn regions(a: &End<'_>, b: &End<'_>, seed: u64, counts: &mut Counts) {
     for number in 0..REGIONS {
         let len = 1 + (seed * REGIONS + number) as usize % 30_000;
@@ -326,7 +326,7 @@ fn regions(a: &End<'_>, b: &End<'_>, seed: u64, counts: &mut Counts) {
     counts.regions += REGIONS;
 }
 
-/// Windows of both types: bound, written through, and unbound by each of the ways that there are.
+/// Windows of both types: bound, written, and unbound in every possible way.
 fn windows(a: &End<'_>, b: &End<'_>, seed: u64, counts: &mut Counts) {
     let mr = b.side.pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
     for number in 0..WINDOWS {
@@ -363,7 +363,7 @@ impl Wake for Task {
     fn wake(self: Arc<Self>) {}
 }
 
-/// Tasks that stop to wait for a completion, and one that gets it.
+/// Tasks that stop waiting for a completion, and one that gets it.
 fn futures(side: &Side, counts: &mut Counts) {
     let qp = side.pd.create_qp(&QpConfig::rc(&side.cq)).unwrap();
     qp.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
@@ -381,18 +381,18 @@ fn futures(side: &Side, counts: &mut Counts) {
     counts.queue_pairs += 1;
 }
 
-/// Two devices that stay open, and the addresses of others that come and go.
+/// Two permanent devices, and the addresses of short-lived ones.
 pub(crate) struct Churn {
     via: PortKind,
     sides: [Side; 2],
     addresses: Vec<IpAddr>,
-    /// Rounds done.
+    /// Number of rounds.
     pub(crate) rounds: u64,
     pub(crate) counts: Counts,
 }
 
 impl Churn {
-    /// Opens two devices at the first of these addresses.
+    /// Opens two devices at the first two addresses.
     pub(crate) fn new(via: PortKind, addresses: &[IpAddr]) -> Self {
         let (stay, go) = addresses.split_at(2);
         let sides =
@@ -400,7 +400,7 @@ impl Churn {
         Self { via, sides, addresses: go.to_vec(), rounds: 0, counts: Counts::default() }
     }
 
-    /// Makes, uses and destroys some of everything.
+    /// Creates, uses and destroys objects of every kind.
     pub(crate) fn round(&mut self) {
         let (first, second, counts) = (&self.sides[0], &self.sides[1], &mut self.counts);
         let (seed, from_second) = (self.rounds, self.rounds % 2 == 1);
@@ -419,7 +419,7 @@ impl Churn {
         self.rounds += 1;
     }
 
-    /// Opens devices, exchanges messages between them and with one that stays open, and closes them in several orders.
+    /// Opens devices, exchanges messages between them and a permanent one, and closes them in several orders.
     fn devices(&mut self) {
         for pair in 0..2 {
             let number = self.rounds * 2 + pair;
@@ -440,7 +440,7 @@ impl Churn {
                 0 => drop((c, d)),
                 1 => drop((d, c)),
                 _ => {
-                    // The context goes first, and the memory last.
+                    // The context is dropped first, and the memory last.
                     let Side { ctx, pd, cq, mr } = c;
                     drop(ctx);
                     drop((cq, pd));

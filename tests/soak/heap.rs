@@ -1,4 +1,4 @@
-//! An allocator that counts what the whole process holds.
+//! An allocator that counts the allocations of the whole process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -13,7 +13,7 @@ fn count(blocks: i64, layout: Layout) {
     BYTES.fetch_add(blocks * layout.size().cast_signed() as i64, Ordering::Relaxed);
 }
 
-// SAFETY: every call is handed on to the system's allocator as it came.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, layout);
@@ -31,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Blocks and bytes that the process has allocated and not freed.
+/// Returns the number of allocated blocks and bytes of the process.
 pub(crate) fn held() -> [i64; 2] {
     [&BLOCKS, &BYTES].map(|counter| counter.load(Ordering::Relaxed))
 }

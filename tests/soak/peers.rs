@@ -1,4 +1,4 @@
-//! Peers in processes of their own, which are killed.
+//! Peers in their own processes, which are killed.
 
 use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
@@ -13,16 +13,16 @@ use softroce::verbs::*;
 use crate::node::{WAIT_LIMIT, all_access};
 use crate::process::start;
 
-/// Bytes of a message.
+/// Length of a message in bytes.
 const LEN: usize = 20_000;
 
-/// Options with which a request fails after four attempts, of 67 ms at first.
+/// Returns options with which a request fails after four attempts, starting with 67 ms.
 fn short_timeout() -> ConnectOptions {
     let timeout = AckTimeout::new(14).unwrap();
     ConnectOptions { timeout, retry_cnt: 3, ..ConnectOptions::default() }
 }
 
-/// One side of a connection over which both write without end.
+/// One side of a connection over which both sides write continuously.
 struct Writer {
     qp: QueuePair,
     cq: CompletionQueue,
@@ -38,7 +38,7 @@ impl Writer {
         Self { qp, cq, mr, remote: RemoteAddr::default() }
     }
 
-    /// What the peer must know: the endpoint, and where it may write.
+    /// Returns the endpoint and the writable memory, for the peer.
     fn place(&self) -> String {
         let RemoteAddr { addr, rkey } = self.mr.remote(LEN);
         format!("{} addr={addr} rkey={}", self.qp.endpoint(), rkey.0)
@@ -54,7 +54,7 @@ impl Writer {
         self.qp.connect(&place.parse().unwrap(), &short_timeout()).unwrap();
     }
 
-    /// Writes until a request fails, and returns how it ended.
+    /// Writes until a request fails, and returns its status.
     fn write(&self) -> WcStatus {
         for wr_id in 0..4 {
             self.post(wr_id);
@@ -74,7 +74,7 @@ impl Writer {
     }
 }
 
-/// The body of a peer's process: its role names a port, an address, and the place of the survivor.
+/// Runs a peer process: its role contains a port, an address, and the endpoint of the survivor.
 pub(crate) fn write_for_ever(role: &str) {
     let mut words = role.splitn(3, ' ');
     let via: PortKind = words.next().unwrap().parse().unwrap();
@@ -87,7 +87,7 @@ pub(crate) fn write_for_ever(role: &str) {
     println!("the survivor has gone: {status:?}");
 }
 
-/// Kills a process when a time has gone by, or when this is dropped.
+/// Kills a process after a time, or when this is dropped.
 struct Killer {
     stop: Option<Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
@@ -97,7 +97,7 @@ impl Killer {
     fn start(mut child: Child, after: Duration) -> Self {
         let (stop, stopped) = channel::<()>();
         let body = move || {
-            // An error is what ends it in either case.
+            // An error ends the wait too.
             let _ = stopped.recv_timeout(after);
             child.kill().unwrap();
             child.wait().unwrap();
@@ -116,14 +116,14 @@ impl Drop for Killer {
     }
 }
 
-/// When a peer was killed.
+/// Time at which a peer was killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Killed {
     BeforeConnected,
     Connected,
 }
 
-/// Starts a peer at `ip`, which `test` makes of a process, and kills it after a time. The survivor has an error then.
+/// Starts a peer at `ip` as a subprocess of `test`, and kills it after a time. The survivor then gets an error.
 pub(crate) fn kill(
     test: &str,
     hub: &Context,
@@ -136,7 +136,7 @@ pub(crate) fn kill(
     let output = BufReader::new(child.stdout.take().unwrap());
     let _killer = Killer::start(child, after);
     let place = output.lines().find_map(|line| Some(line.ok()?.strip_prefix("place ")?.to_owned()));
-    // A killed process may have said a part of it.
+    // A killed process may have printed a part of it.
     let Some(place) = place.filter(|place| place.contains("rkey=")) else {
         return Killed::BeforeConnected;
     };

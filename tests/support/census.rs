@@ -1,4 +1,4 @@
-//! Figures of a process and of the names it leaves in the system, and whether they grow.
+//! Resource usage of a process, and names it leaves in the system, and whether they grow.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -6,44 +6,44 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-/// A figure that must not grow.
+/// A measurement that must not grow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Figure {
+pub(crate) struct Measurement {
     pub(crate) name: &'static str,
-    /// How much it may be above its first value.
+    /// Permitted increase over the first value.
     pub(crate) tolerance: i64,
     pub(crate) value: i64,
 }
 
-/// All figures at one moment.
-pub(crate) type Census = Vec<Figure>;
+/// All measurements at one time.
+pub(crate) type Measurements = Vec<Measurement>;
 
-const fn figure(name: &'static str, tolerance: i64, value: i64) -> Figure {
-    Figure { name, tolerance, value }
+const fn measurement(name: &'static str, tolerance: i64, value: i64) -> Measurement {
+    Measurement { name, tolerance, value }
 }
 
-/// Figures of this process. The system's allocator keeps freed memory and maps more for each thread, so mappings
-/// and resident memory vary.
-pub(crate) fn of_this_process() -> Census {
-    // Reading the directory takes a descriptor.
+/// Returns the measurements of this process. The allocator keeps freed memory and maps more for each thread, so
+/// mappings and resident memory vary.
+pub(crate) fn of_this_process() -> Measurements {
+    // Reading the directory needs a descriptor.
     let descriptors = count("/proc/self/fd") - 1;
     vec![
-        figure("descriptors", 0, descriptors),
-        figure("threads", 0, count("/proc/self/task")),
-        figure("mappings", 24, lines("/proc/self/maps").count() as i64),
-        figure("resident KiB", 16 << 10, sum("/proc/self/smaps_rollup", "Rss:")),
-        figure("proportional KiB", 16 << 10, sum("/proc/self/smaps_rollup", "Pss:")),
+        measurement("descriptors", 0, descriptors),
+        measurement("threads", 0, count("/proc/self/task")),
+        measurement("mappings", 24, lines("/proc/self/maps").count() as i64),
+        measurement("resident KiB", 16 << 10, sum("/proc/self/smaps_rollup", "Rss:")),
+        measurement("proportional KiB", 16 << 10, sum("/proc/self/smaps_rollup", "Pss:")),
     ]
 }
 
-/// Where programs may leave something that outlives them.
-pub(crate) struct Places {
+/// SystemNames where programs may leave names behind.
+pub(crate) struct SystemNames {
     addresses: BTreeSet<Ipv4Addr>,
     folders: Vec<PathBuf>,
 }
 
-impl Places {
-    /// Of programs that have devices at these addresses, and write below these directories.
+impl SystemNames {
+    /// Creates the places of programs with devices at these addresses and files below these directories.
     pub(crate) fn new(
         addresses: impl IntoIterator<Item = Ipv4Addr>,
         folders: impl IntoIterator<Item = PathBuf>,
@@ -51,18 +51,18 @@ impl Places {
         Self { addresses: addresses.into_iter().collect(), folders: folders.into_iter().collect() }
     }
 
-    /// Figures of what is left there, whichever process has left it.
-    pub(crate) fn census(&self) -> Census {
+    /// Measures the names left by any process.
+    pub(crate) fn measure(&self) -> Measurements {
         let shm = names_below(Path::new("/dev/shm"));
         vec![
-            figure("UDP sockets", 0, self.udp_sockets()),
-            figure("abstract names", 0, self.abstract_names()),
-            figure(
+            measurement("UDP sockets", 0, self.udp_sockets()),
+            measurement("abstract names", 0, self.abstract_names()),
+            measurement(
                 "files",
                 0,
                 self.folders.iter().map(|path| names_below(path).len()).sum::<usize>() as i64,
             ),
-            figure(
+            measurement(
                 "names in /dev/shm",
                 0,
                 shm.iter().filter(|name| name.contains("roce")).count() as i64,
@@ -70,7 +70,7 @@ impl Places {
         ]
     }
 
-    /// Rows such as `  12: 0100007F:12B7 00000000:0000 07 …`.
+    /// Counts rows such as `  12: 0100007F:12B7 00000000:0000 07 …`.
     fn udp_sockets(&self) -> i64 {
         let is_ours = |line: &String| {
             let local = line.split_whitespace().nth(1).unwrap_or_default();
@@ -81,7 +81,7 @@ impl Places {
         lines("/proc/net/udp").filter(is_ours).count() as i64
     }
 
-    /// Rows that end in a name such as `@softroce/127.0.0.1/shm`.
+    /// Counts rows that end with a name such as `@softroce/127.0.0.1/shm`.
     fn abstract_names(&self) -> i64 {
         let is_ours = |line: &String| {
             let name = line.rsplit_once("@softroce/").map(|(_, name)| name);
@@ -102,13 +102,13 @@ fn count(directory: &str) -> i64 {
     fs::read_dir(directory).unwrap().count() as i64
 }
 
-/// The number behind a word.
+/// Returns the number after a word.
 fn sum(path: &str, word: &str) -> i64 {
     let line = lines(path).find(|line| line.starts_with(word)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Paths of everything below a directory.
+/// Returns the paths of all files below a directory.
 pub(crate) fn names_below(directory: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -120,16 +120,16 @@ pub(crate) fn names_below(directory: &Path) -> Vec<String> {
     found
 }
 
-/// Censuses of one program, the first of them after warm-up.
+/// Measurements of one program, the first of them after warm-up.
 #[derive(Default)]
-pub(crate) struct Censuses(Vec<(String, Census)>);
+pub(crate) struct MeasurementSeries(Vec<(String, Measurements)>);
 
-impl Censuses {
-    pub(crate) fn push(&mut self, when: impl Into<String>, census: Census) {
+impl MeasurementSeries {
+    pub(crate) fn push(&mut self, when: impl Into<String>, census: Measurements) {
         self.0.push((when.into(), census));
     }
 
-    /// The figures that are above their first value by more than their tolerance in the last census.
+    /// Returns the measurements that exceed their first value by more than their tolerance.
     pub(crate) fn grown(&self) -> Vec<String> {
         let (Some((_, first)), Some((_, last))) = (self.0.first(), self.0.last()) else {
             return Vec::new();
@@ -137,7 +137,7 @@ impl Censuses {
         grown(first, last)
     }
 
-    /// A line for each figure, a column for each census.
+    /// Returns a table with a row per measurement and a column per time.
     pub(crate) fn table(&self) -> String {
         let mut table = format!("{:<20}", "");
         for (when, _) in &self.0 {
@@ -155,8 +155,8 @@ impl Censuses {
     }
 }
 
-/// The figures of `last` that are above those of `first` by more than their tolerance.
-pub(crate) fn grown(first: &[Figure], last: &[Figure]) -> Vec<String> {
+/// Returns the measurements of `last` that exceed those of `first` by more than their tolerance.
+pub(crate) fn grown(first: &[Measurement], last: &[Measurement]) -> Vec<String> {
     let pairs = first.iter().zip(last);
     let pairs = pairs.filter(|(first, last)| last.value > first.value + last.tolerance);
     pairs

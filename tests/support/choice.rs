@@ -1,4 +1,4 @@
-//! Choices that follow from a seed.
+//! Random choices generated from a seed.
 
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};

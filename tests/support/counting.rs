@@ -1,4 +1,4 @@
-//! An allocator that counts what each thread asks it for and gives back.
+//! An allocator that counts the allocations and bytes of each thread.
 
 #![allow(dead_code, reason = "each user takes its part")]
 
@@ -12,7 +12,7 @@ thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is handed on to the system's allocator as it came.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
@@ -31,14 +31,14 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How often `act` allocates in this thread.
+/// Returns the number of allocations of this thread in `act`.
 pub(crate) fn allocations(act: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.get();
     act();
     ALLOCATIONS.get() - before
 }
 
-/// Bytes that this thread has got and not given back; what others give back of it is not noticed.
+/// Returns the bytes that this thread has allocated minus those it has freed.
 pub(crate) fn held() -> isize {
     HELD.get()
 }

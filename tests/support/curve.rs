@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// What one operation reached.
+/// Measurements of one operation.
 #[derive(Debug)]
 pub struct Curve {
     pub name: String,
@@ -14,16 +14,16 @@ pub struct Curve {
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
     pub loss: f64,
-    /// Bytes a second.
+    /// Goodput in bytes per second.
     pub found: f64,
     pub ideal: f64,
 }
 
-/// Between these two lines of `docs/LOSS.md` stands what is measured.
+/// Lines of `docs/LOSS.md` around the measurements.
 const BEGIN: &str = "<!-- measured -->\n";
 const END: &str = "<!-- end -->\n";
 
-/// Writes what was measured into `docs/`.
+/// Writes the measurements into `docs/`.
 pub fn write(curves: &[Curve]) {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     fs::write(docs.join("loss.svg"), plot(curves)).unwrap();
@@ -51,11 +51,11 @@ fn table(curves: &[Curve]) -> String {
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 400.0;
-/// Left, right, top and bottom.
+/// Margins: left, right, top and bottom.
 const MARGINS: [f64; 4] = [70.0, 20.0, 20.0, 50.0];
 const COLORS: [&str; 5] = ["#c0392b", "#2471a3", "#229954", "#e67e22", "#8e44ad"];
 
-/// Where loss and goodput lie, both on logarithmic scales: 0.005 % to 20 %, 1 MB/s to 2 GB/s.
+/// Returns the position of a point, both on logarithmic scales: 0.005 % to 20 %, 1 MB/s to 2 GB/s.
 fn place(loss: f64, bytes: f64) -> (f64, f64) {
     let part = |value: f64, low: f64, high: f64| (value / low).log10() / (high / low).log10();
     let [left, right, top, bottom] = MARGINS;
@@ -103,7 +103,7 @@ fn grid(svg: &mut String) {
     writeln!(svg, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\">packets lost</text>").unwrap();
 }
 
-/// A line, and its name in the legend at the lower left.
+/// Draws a curve, and its name in the legend at the lower left.
 fn line(
     svg: &mut String,
     points: impl Iterator<Item = (f64, f64)>,

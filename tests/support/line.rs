@@ -1,4 +1,4 @@
-//! Packets from lines: the inverse of `softroce::wire::text`.
+//! Parser for packets as lines: the inverse of `softroce::wire::text`.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use softroce::wire::{
     Opcode, Operation, Position, Reth, Suffix, Syndrome, Transport, XrcEth,
 };
 
-/// The datagram that a line describes, ICRC not filled in.
+/// Returns the datagram that a line describes, without ICRC.
 ///
 /// The line is as [`Line`] writes it: `SEND_ONLY psn=5 ackreq len=64`, or in the long form with the
 /// transport first; without one it is RC. Without `qp=` it goes to `dest_qp`. The payload is
@@ -22,7 +22,7 @@ pub fn datagram(line: &str, dest_qp: Qpn) -> Vec<u8> {
     datagram_of(Transport::Rc, line, dest_qp)
 }
 
-/// The same in a conversation of this transport: it is meant where the line names none.
+/// Returns the datagram of a line, with this transport if the line names none.
 pub fn datagram_of(transport: Transport, line: &str, dest_qp: Qpn) -> Vec<u8> {
     let fields = Fields::of(transport, line);
     let bytes = fields.build(dest_qp);
@@ -35,14 +35,14 @@ pub fn datagram_of(transport: Transport, line: &str, dest_qp: Qpn) -> Vec<u8> {
     bytes
 }
 
-/// A line taken apart.
+/// A parsed line.
 struct Fields<'a> {
     line: &'a str,
     is_long: bool,
     opcode: Opcode,
-    /// What the name says of the AETH.
+    /// Syndrome of the AETH, from the name.
     syndrome: Option<Syndrome>,
-    /// `name=value`; a flag has no value.
+    /// Pairs `name=value`; a flag has no value.
     values: BTreeMap<&'a str, &'a str>,
 }
 
@@ -148,9 +148,9 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The opcode behind a name, and the syndrome if the name says one.
+/// Returns the opcode of a name, and the syndrome if the name determines it.
 fn opcode(transport: Transport, name: &str) -> Option<(Opcode, Option<Syndrome>)> {
-    // Where a transport has no acknowledgements, they are those of RC.
+    // Transports without acknowledgements use those of RC.
     let of = |operation| {
         let over = |transport| Opcode::find(transport, operation, Position::Only, Suffix::None);
         over(transport).or_else(|| over(Transport::Rc))
@@ -175,7 +175,7 @@ fn opcode(transport: Transport, name: &str) -> Option<(Opcode, Option<Syndrome>)
     }
 }
 
-/// The timer written as `0.64ms`.
+/// Parses a timer such as `0.64ms`.
 fn rnr_timer(text: &str) -> RnrTimer {
     let written = |timer: &RnrTimer| {
         let us = timer.wait().as_micros();

@@ -33,7 +33,7 @@ pub const PD: PdId = PdId(1);
 pub const SEND_CQ: CqId = CqId(1);
 pub const RECV_CQ: CqId = CqId(2);
 
-/// Everything a peer and the owner may do.
+/// Returns all access rights.
 pub fn full_access() -> Access {
     Access::LOCAL_WRITE
         | Access::REMOTE_WRITE
@@ -42,7 +42,7 @@ pub fn full_access() -> Access {
         | Access::FLUSH_GLOBAL
 }
 
-/// A network that loses this part of all packets, and damages, repeats and delays others.
+/// Returns conditions with this loss, and with corruption, duplicates and reordering.
 pub fn lossy(loss: f64) -> Conditions {
     Conditions {
         loss,
@@ -56,7 +56,7 @@ pub fn lossy(loss: f64) -> Conditions {
     }
 }
 
-/// Gives both engines room for all that comes behind a lost packet, for some of it, or for nothing, by the seed.
+/// Sets the reorder buffer by the seed: large, small, or none.
 pub fn some_reorder(seed: u64) -> impl Fn(&mut Config) {
     move |config| match seed % 3 {
         0 => {}
@@ -65,7 +65,7 @@ pub fn some_reorder(seed: u64) -> impl Fn(&mut Config) {
     }
 }
 
-/// One host: an engine, its port, and what came out of it.
+/// A host: an engine, its port, and its outputs.
 pub struct Node {
     pub ip: IpAddr,
     pub engine: Engine,
@@ -74,11 +74,11 @@ pub struct Node {
     pub sends: Vec<Completion>,
     pub recvs: Vec<Completion>,
     pub events: Vec<AsyncEvent>,
-    /// The burst that the engine fills again and again, as a shard of the runtime does.
+    /// Reused burst of the engine, as in a shard of the runtime.
     burst: Burst,
-    /// Whether `burst` was built, and the port has refused it so far.
+    /// Whether the port has refused `burst` so far.
     is_refused: bool,
-    /// It is not scheduled before.
+    /// Time until which the host is not scheduled.
     stalled_until: Instant,
 }
 
@@ -112,13 +112,13 @@ impl Node {
         }
     }
 
-    /// A region at a fixed virtual address, so that packets do not depend on the allocator.
+    /// Registers a region at a fixed virtual address, so that packets do not depend on the allocator.
     pub fn region(&self, len: usize, iova: u64, access: Access) -> Arc<Region> {
         let memory = HostMemory::alloc(len).unwrap();
         self.memory.register(PD, memory, Some(iova), access).unwrap()
     }
 
-    /// Everything that can be done at this instant. True when something was.
+    /// Handles all events of this time. Returns whether there were any.
     pub fn turn(&mut self, now: Instant) -> bool {
         if now < self.stalled_until {
             return false;
@@ -171,7 +171,7 @@ pub struct World {
 }
 
 impl World {
-    /// `hosts` hosts without faults between them.
+    /// Creates `hosts` hosts on a network without faults.
     pub fn new(seed: u64, hosts: u8) -> Self {
         Self::with(seed, hosts, HostConfig::default(), |_| {})
     }
@@ -180,7 +180,7 @@ impl World {
         Self::in_net([10, 0, 0], seed, hosts, host, tune)
     }
 
-    /// With addresses of this network, from 1 on.
+    /// Creates hosts with addresses of this network, from 1 on.
     pub fn in_net(
         [a, b, c]: [u8; 3],
         seed: u64,
@@ -196,17 +196,17 @@ impl World {
         Self { now: Instant::ZERO, network, nodes }
     }
 
-    /// Lets every host do what it can now.
+    /// Handles all events of the present time.
     pub fn settle(&mut self) {
         while self.nodes.iter_mut().fold(false, |active, node| node.turn(self.now) | active) {}
     }
 
-    /// A host is not scheduled for some time: it receives nothing, and its timers run out unseen.
+    /// Suspends a host: it receives nothing, and its timers expire unnoticed.
     pub fn stall(&mut self, node: usize, time: Duration) {
         self.nodes[node].stalled_until = self.now + time;
     }
 
-    /// Goes to the next instant at which something happens. False when nothing will.
+    /// Advances to the time of the next event. Returns false when there is none.
     pub fn advance(&mut self) -> bool {
         let next = |node: &Node| {
             let wakes = Some(node.stalled_until).filter(|until| *until > self.now);
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// Runs until nothing happens any more, or `limit` is over.
+    /// Runs until there are no more events, or until `limit`.
     pub fn run(&mut self, limit: Duration) {
         let end = self.now + limit;
         loop {
@@ -234,7 +234,7 @@ impl World {
     }
 }
 
-/// What a connected pair is made with.
+/// Attributes of a connected pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     pub mtu: Mtu,
@@ -284,14 +284,14 @@ impl World {
         self.nodes[node].engine.modify_qp(self.now, qpn, &attr, |_, wanted| wanted).unwrap();
     }
 
-    /// Brings a queue pair from RESET to RTS.
+    /// Takes a queue pair from RESET to RTS.
     pub fn connect(&mut self, node: usize, qpn: Qpn, to: (usize, Qpn), link: &Link, psn: [u32; 2]) {
         self.modify(node, qpn, init_attr(link));
         self.modify(node, qpn, rtr_attr(link, self.nodes[to.0].ip, to.1, psn[1]));
         self.modify(node, qpn, rts_attr(link, psn[0]));
     }
 
-    /// Two connected queue pairs, on hosts 0 and 1.
+    /// Creates two connected queue pairs, on hosts 0 and 1.
     pub fn pair(&mut self, link: &Link) -> [Qpn; 2] {
         let qps = [self.create_qp(0, link), self.create_qp(1, link)];
         self.connect(0, qps[0], (1, qps[1]), link, link.psn);
@@ -299,7 +299,7 @@ impl World {
         qps
     }
 
-    /// Attaches a queue pair to a multicast group, which its port joins if need be.
+    /// Attaches a queue pair to a multicast group, which its port joins if necessary.
     pub fn attach(&mut self, node: usize, qpn: Qpn, group: IpAddr) {
         let Node { engine, port, .. } = &mut self.nodes[node];
         if engine.attach_mcast(qpn, group.into()).unwrap() {
@@ -307,7 +307,7 @@ impl World {
         }
     }
 
-    /// Detaches a queue pair from a multicast group, which its port leaves if need be.
+    /// Detaches a queue pair from a multicast group, which its port leaves if necessary.
     pub fn detach(&mut self, node: usize, qpn: Qpn, group: IpAddr) {
         let Node { engine, port, .. } = &mut self.nodes[node];
         engine.detach_mcast(qpn, group.into()).unwrap();
@@ -347,18 +347,18 @@ pub fn qp_init(link: &Link) -> QpInit {
 /// One end of XRC traffic in both directions.
 #[derive(Clone, Copy, Debug)]
 pub struct XrcEnd {
-    /// Sends to the other end's target.
+    /// Initiator, connected to the other end's target.
     pub initiator: Qpn,
     pub target: Qpn,
-    /// What the other end's requests name.
+    /// Shared receive queue for requests of the other end.
     pub srqn: Srqn,
 }
 
-/// The XRC domain of every host.
+/// XRC domain of every host.
 pub const XRCD: XrcdId = XrcdId(1);
 
 impl World {
-    /// Two ends on hosts 0 and 1, each with a shared receive queue of `max_wr` requests.
+    /// Creates two ends on hosts 0 and 1, each with a shared receive queue of `max_wr` requests.
     pub fn xrc_pair(&mut self, link: &Link, max_wr: u32) -> [XrcEnd; 2] {
         let ini = Link { qp_type: QpType::XrcIni, ..*link };
         let tgt = Link { qp_type: QpType::XrcTgt, xrcd: Some(XRCD), ..*link };
@@ -378,7 +378,7 @@ impl World {
     }
 }
 
-/// The queue key of UD queue pairs.
+/// Queue key of UD queue pairs.
 pub const QKEY: QKey = QKey(0x1234);
 
 pub fn init_attr(link: &Link) -> InitAttr {
@@ -421,28 +421,28 @@ pub fn rts_attr(link: &Link, sq_psn: u32) -> RtsAttr {
     }
 }
 
-/// A piece of a region, from `offset` on.
+/// Returns a scatter/gather element from `offset` on.
 pub fn sge(region: &Region, offset: usize, length: usize) -> Sge {
     Sge { addr: region.addr() + offset as u64, length: length as u32, lkey: region.lkey() }
 }
 
-/// A remote address in a region.
+/// Returns a remote address in a region.
 pub fn remote(region: &Region, offset: usize) -> RemoteAddr {
     RemoteAddr { addr: region.addr() + offset as u64, rkey: region.rkey() }
 }
 
-/// The same, with another key.
+/// Returns a remote address with another key.
 pub fn remote_with(region: &Region, offset: usize, rkey: Rkey) -> RemoteAddr {
     RemoteAddr { rkey, ..remote(region, offset) }
 }
 
-/// A signaled send request.
+/// Returns a signaled send request.
 pub fn request(wr_id: u64, op: SendOp, sges: &[Sge]) -> SendRequest {
     let data = SendData::Sges(sges.iter().copied().collect());
     SendRequest { wr_id, op, data, flags: SendFlags::SIGNALED, to: None }
 }
 
-/// A datagram arrives, to which the ICRC has yet to be written.
+/// Seals a datagram and delivers it.
 pub fn receive(engine: &mut Engine, now: Instant, from: IpAddr, to: IpAddr, mut bytes: Vec<u8>) {
     let source = SocketAddr::new(from, *SOURCE_PORTS.start());
     Flow::new(source, SocketAddr::new(to, ROCE_PORT)).seal(0, &mut bytes);
@@ -450,7 +450,7 @@ pub fn receive(engine: &mut Engine, now: Instant, from: IpAddr, to: IpAddr, mut 
     engine.handle_buffer(now, RxBuffer { data: &bytes, segment_len: bytes.len(), meta });
 }
 
-/// Bytes that tell where they come from.
+/// Returns bytes that identify their origin.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (seed.wrapping_mul(31).wrapping_add(i * 7 + i / 251)) as u8).collect()
 }

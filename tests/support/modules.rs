@@ -1,4 +1,4 @@
-//! The modules of a crate, the paths that each file names, and the files that these paths lead to.
+//! Modules of a crate, paths in each file, and the files to which these paths lead.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,16 +51,16 @@ struct Module {
 #[derive(Debug, Default)]
 struct File {
     /// Paths in `use` declarations.
-    imported: Vec<Mention>,
+    imported: Vec<PathUse>,
     /// Paths in `pub use` declarations.
-    reexported: Vec<Mention>,
+    reexported: Vec<PathUse>,
     /// Paths in types, expressions, patterns and macro calls.
-    named: Vec<Mention>,
+    named: Vec<PathUse>,
 }
 
 /// A path as written, and the module in which it stands.
 #[derive(Clone, Debug)]
-struct Mention {
+struct PathUse {
     line: usize,
     module: Path,
     path: Path,
@@ -87,8 +87,8 @@ impl Crate {
 
     /// Returns the crate's paths that a file names, as written: re-exports are not followed.
     pub(crate) fn uses(&self, file: &str) -> Vec<Use> {
-        let mentions = self.files.get(file).into_iter().flat_map(File::mentions);
-        let uses = mentions.filter_map(|mention| {
+        let path_uses = self.files.get(file).into_iter().flat_map(File::path_uses);
+        let uses = path_uses.filter_map(|mention| {
             let path = self.absolute(&mention.module, &mention.path)?;
             Some(Use { line: mention.line, path })
         });
@@ -98,8 +98,8 @@ impl Crate {
     /// Returns the paths of other crates that a file names, with `use` declarations followed:
     /// `std::sync::Mutex`.
     pub(crate) fn foreign(&self, file: &str) -> Vec<Use> {
-        let mentions = self.files.get(file).into_iter().flat_map(File::mentions);
-        let foreign = mentions.filter(|mention| {
+        let path_uses = self.files.get(file).into_iter().flat_map(File::path_uses);
+        let foreign = path_uses.filter(|mention| {
             self.absolute(&mention.module, &mention.path).is_none() && mention.path.len() > 1
         });
         let uses = foreign.map(|mention| {
@@ -234,7 +234,7 @@ impl Crate {
 }
 
 impl File {
-    fn mentions(&self) -> impl Iterator<Item = &Mention> {
+    fn path_uses(&self) -> impl Iterator<Item = &PathUse> {
         self.imported.iter().chain(&self.reexported).chain(&self.named)
     }
 }
@@ -264,12 +264,12 @@ impl<'a> FileReader<'a> {
         scope
     }
 
-    fn mention(&self, span: Span, path: Path) -> Mention {
-        Mention { line: span.start().line, module: self.module.clone(), path }
+    fn path_use(&self, span: Span, path: Path) -> PathUse {
+        PathUse { line: span.start().line, module: self.module.clone(), path }
     }
 
     fn name(&mut self, path: Path, span: Span) {
-        let mention = self.mention(span, path);
+        let mention = self.path_use(span, path);
         self.read.named.push(mention);
     }
 
@@ -312,7 +312,7 @@ impl<'a> FileReader<'a> {
     }
 
     fn add_import(&mut self, path: Path, span: Span, is_public: bool) {
-        let mention = self.mention(span, path);
+        let mention = self.path_use(span, path);
         match is_public {
             true => self.read.reexported.push(mention),
             false => self.read.imported.push(mention),

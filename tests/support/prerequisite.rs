@@ -1,7 +1,7 @@
 //! Prerequisites of tests that a machine may lack: IPv6, privileges, facilities of the kernel.
 //!
-//! A test whose prerequisite is missing says so and returns: `return prerequisite::missing("IPv6")`. It may not
-//! return early in any other way (`tests/honest_tests.rs`).
+//! A test without its prerequisite reports this and returns: `return prerequisite::missing("IPv6")`. Tests may not
+//! return early in other ways (`tests/honest_tests.rs`).
 
 use std::fmt::Display;
 use std::io::{self, Write};

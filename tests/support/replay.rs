@@ -1,10 +1,10 @@
-//! One seed again, as the environment says.
+//! Replay of a seed from the environment.
 
 use std::env;
 use std::fmt::Debug;
 use std::str::FromStr;
 
-/// The number in a variable, in hexadecimal after `0x`; `other` when it is not set.
+/// Returns the number in a variable, hexadecimal with `0x`, or `other` when it is not set.
 #[track_caller]
 pub fn seed(other: u64) -> u64 {
     env::var("SEED").map_or(other, |text| match text.strip_prefix("0x") {
@@ -13,7 +13,7 @@ pub fn seed(other: u64) -> u64 {
     })
 }
 
-/// The value of a variable; `other` when it is not set.
+/// Returns the value of a variable, or `other` when it is not set.
 #[track_caller]
 pub fn value<T: FromStr<Err: Debug>>(name: &str, other: T) -> T {
     env::var(name).map_or(other, |text| text.parse().unwrap())

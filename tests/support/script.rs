@@ -1,5 +1,4 @@
-//! Packet scripts: one engine is the side under test, and every line is a packet in or out at a
-//! virtual time.
+//! Packet scripts: one engine is under test, and every line is a packet to or from it at a virtual time.
 //!
 //! ```text
 //! let mut t = Script::responder(rts_qp());
@@ -11,11 +10,10 @@
 //! assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 64)]);
 //! ```
 //!
-//! Times are microseconds and never run backwards. Lines are as `softroce::wire::text` writes them,
-//! except that `rkey=mem` stands for the key of [`Script::mem`], and `srqn=ours` for [`Script::named`]. A packet must leave at the time the
-//! script says, and a script that ends must have named every packet, completion and event: what is
-//! left over fails it. Every packet that leaves is also checked against the conventions that no line
-//! shows ([`conventions`]).
+//! Times are microseconds and never decrease. Lines have the format of `softroce::wire::text`, except that `rkey=mem`
+//! stands for the key of [`Script::mem`], and `srqn=ours` for [`Script::named`]. A packet must leave at the time in
+//! the script, and a script must name every packet, completion and event; it fails if some are left at its end. Every
+//! packet that leaves is also checked against the conventions that lines do not show ([`conventions`]).
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -45,34 +43,34 @@ use super::{
     request, rtr_attr, rts_attr, sge,
 };
 
-/// The side under test.
+/// Address of the engine under test.
 pub const OURS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
-/// Its peer, which the script plays.
+/// Address of its peer, which the script simulates.
 pub const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
-/// The peer's queue pair.
+/// Queue pair of the peer.
 pub const PEER_QPN: Qpn = Qpn::new(0x12);
-/// The shared receive queue there that XRC requests name.
+/// Shared receive queue of the peer, for XRC requests.
 pub const PEER_SRQN: Srqn = Srqn::new(0x345);
-/// The peer's memory: `va=0x8000 rkey=0x00000100`.
+/// Memory of the peer: `va=0x8000 rkey=0x00000100`.
 pub const REMOTE: RemoteAddr = RemoteAddr { addr: 0x8000, rkey: Rkey(0x100) };
 
-/// A queue pair in RTS that expects PSN 5 and starts with PSN 5, path MTU 256, and times out after
-/// 8.192 µs × 2^7 = 1048.576 µs.
+/// Returns the attributes of a queue pair in RTS that expects and starts with PSN 5, with path MTU 256 and an ACK
+/// timeout of 8.192 µs × 2^7 = 1048.576 µs.
 pub fn rts_qp() -> Link {
     Link { mtu: Mtu::Mtu256, psn: [5, 5], ..Link::default() }
 }
 
-/// The same of another service.
+/// Returns the same attributes with another transport.
 pub fn rts_qp_of(qp_type: QpType) -> Link {
     Link { qp_type, ..rts_qp() }
 }
 
-/// A queue pair at [`PEER`] for a UD message.
+/// Returns the target of a UD message to this queue pair at [`PEER`].
 pub fn target(qpn: Qpn) -> UdTarget {
     UdTarget { av: AddressVector::to(Gid::from(PEER)), qpn, qkey: QKEY }
 }
 
-/// A successful completion.
+/// Returns a successful completion.
 pub fn ok(wr_id: u64, opcode: WcOpcode, byte_len: u32) -> Completion {
     Completion {
         wr_id,
@@ -88,32 +86,32 @@ pub fn ok(wr_id: u64, opcode: WcOpcode, byte_len: u32) -> Completion {
     }
 }
 
-/// A completion with an error, of which only id and status mean anything.
+/// Returns a completion with an error, of which only ID and status are valid.
 pub fn failed(wr_id: u64, status: WcStatus) -> Completion {
     Completion { status, solicited: true, ..ok(wr_id, WcOpcode::Send, 0) }
 }
 
-/// A script, the engine it is played to, and what has come out and was not named yet.
+/// A script, its engine, and the outputs that were not named yet.
 pub struct Script {
     pub engine: Engine,
     pub memory: Arc<Memory>,
     pub qpn: Qpn,
     pub link: Link,
-    /// XRC: the queue that requests name, `srqn=ours`.
+    /// Shared receive queue of XRC requests, `srqn=ours`.
     pub named: Option<Srqn>,
-    /// What the peer may write, read and count in: 64 KiB at `va=0x1000 rkey=mem`.
+    /// Memory that the peer may write, read and change by atomics: 64 KiB at `va=0x1000 rkey=mem`.
     pub mem: Arc<Region>,
-    /// What SENDs and WRITEs take their bytes from, always from its start.
+    /// Source of SENDs and WRITEs, always from its start.
     pub data: Arc<Region>,
-    /// Where answers go, always to its start.
+    /// Destination of responses, always at its start.
     pub answers: Arc<Region>,
     inbox: Arc<Region>,
     receives: usize,
     now: Instant,
-    /// Sent and not named yet.
+    /// Sent datagrams that were not named yet.
     sent: VecDeque<Sent>,
     bursts: usize,
-    /// The burst that the engine fills again and again, as a shard of the runtime does.
+    /// Reused burst of the engine, as in a shard of the runtime.
     burst: Burst,
     sends: Vec<Completion>,
     recvs: Vec<Completion>,
@@ -121,11 +119,11 @@ pub struct Script {
     unfinished: bool,
 }
 
-/// A datagram that has left.
+/// A sent datagram.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sent {
     pub at: Instant,
-    /// Counts the bursts; datagrams of one share it.
+    /// Number of the burst, the same for its datagrams.
     pub burst: usize,
     pub path: Path,
     pub bytes: Vec<u8>,
@@ -145,34 +143,34 @@ impl Sent {
     }
 }
 
-/// Bytes in each receive of the inbox.
+/// Length of each receive of the inbox, in bytes.
 const RECEIVE: usize = 8 << 10;
 const AREA: usize = 64 << 10;
 
 impl Script {
-    /// The side under test answers.
+    /// Creates a script with a responder under test.
     pub fn responder(link: Link) -> Self {
         Self::with(link, |_| {})
     }
 
-    /// The side under test asks.
+    /// Creates a script with a requester under test.
     pub fn requester(link: Link) -> Self {
         Self::with(link, |_| {})
     }
 
-    /// The side under test answers, and keeps nothing that comes ahead of a missing request.
+    /// Creates a script with a responder without a reorder buffer.
     pub fn dropping(link: Link) -> Self {
         Self::with(link, |config| config.reorder_buffer = 0)
     }
 
-    /// A queue pair in RTS on a device that is not the default.
+    /// Creates a script with a queue pair in RTS on a device with other options.
     pub fn with(link: Link, tune: impl FnOnce(&mut Config)) -> Self {
         let mut script = Self::reset(link, tune);
         script.bring_to(QpState::Rts);
         script
     }
 
-    /// A queue pair in RTS that takes from a shared receive queue of `max_wr` requests.
+    /// Creates a script with a queue pair in RTS that uses a shared receive queue of `max_wr` requests.
     pub fn sharing(link: Link, max_wr: u32) -> Self {
         let init = SrqInit { pd: PD, max_wr, max_sge: 32, xrc: None };
         let mut script =
@@ -181,7 +179,7 @@ impl Script {
         script
     }
 
-    /// An XRC target in RTS, with a shared receive queue of 8 requests, that of
+    /// Creates a script with an XRC target in RTS and a shared receive queue of 8 requests, for
     /// [`post_recv`](Self::post_recv).
     pub fn xrc_target() -> Self {
         let link = Link { qp_type: QpType::XrcTgt, xrcd: Some(XRCD), ..rts_qp() };
@@ -190,13 +188,13 @@ impl Script {
         script
     }
 
-    /// One more shared receive queue that requests may name.
+    /// Creates another shared receive queue for XRC requests.
     pub fn create_xrc_srq(&mut self, pd: PdId, cq: CqId) -> Srqn {
         let xrc = Some(XrcSrq { domain: XRCD, cq });
         self.engine.create_srq(SrqInit { pd, max_wr: 8, max_sge: 32, xrc }).unwrap()
     }
 
-    /// A queue pair in RESET.
+    /// Creates a script with a queue pair in RESET.
     pub fn reset(link: Link, tune: impl FnOnce(&mut Config)) -> Self {
         Self::reset_with(link, tune, |_| None)
     }
@@ -247,7 +245,7 @@ impl Script {
         self.engine.modify_qp(self.now, self.qpn, &attr.into(), |_, wanted| wanted)
     }
 
-    /// Takes the steps from where it is to INIT, RTR, RTS or SQD.
+    /// Takes the queue pair through its transitions to INIT, RTR, RTS or SQD.
     pub fn bring_to(&mut self, to: QpState) {
         for state in [QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd] {
             if state as u8 > self.state() as u8 && state as u8 <= to as u8 {
@@ -257,7 +255,7 @@ impl Script {
         assert_eq!(self.state(), to);
     }
 
-    /// The attributes of the step that leads to a state.
+    /// Returns the attributes of the transition to a state.
     pub fn step(&self, to: QpState) -> QpAttr {
         let [sq_psn, rq_psn] = self.link.psn;
         match to {
@@ -278,8 +276,7 @@ impl Script {
 
     // ---- time ----
 
-    /// Lets the engine do what it would have done by `us`: send what it wants to before time goes
-    /// on, then serve its timers one after the other.
+    /// Runs the engine until `us`: it sends, and then handles its timers in order.
     pub fn at(&mut self, us: u64) {
         let target = Instant::from_micros(us);
         assert!(target >= self.now, "{us} µs is in the past");
@@ -298,7 +295,7 @@ impl Script {
         while self.poll() {}
     }
 
-    /// Takes one burst off the engine.
+    /// Takes one burst from the engine.
     fn poll(&mut self) -> bool {
         let wanted = self.engine.wants_to_transmit();
         if !self.engine.poll_transmit(self.now, &mut self.burst) {
@@ -333,14 +330,14 @@ impl Script {
 
     // ---- packets ----
 
-    /// A packet arrives.
+    /// Delivers a packet.
     #[track_caller]
     pub fn rx(&mut self, us: u64, line: &str) {
         let bytes = self.packet(line);
         self.rx_bytes(us, &bytes);
     }
 
-    /// Packets arrive in one buffer, as GRO merges them: all but the last of one length.
+    /// Delivers packets in one buffer, as merged by GRO: all but the last have one length.
     #[track_caller]
     pub fn rx_merged(&mut self, us: u64, lines: &[&str]) {
         let packets: Vec<_> = lines.iter().map(|line| self.unsealed(line)).collect();
@@ -355,20 +352,20 @@ impl Script {
         self.engine.handle_buffer(self.now, RxBuffer { data: &data, segment_len, meta });
     }
 
-    /// A datagram arrives as it is.
+    /// Delivers a datagram unchanged.
     pub fn rx_bytes(&mut self, us: u64, bytes: &[u8]) {
         let meta = self.meta();
         self.rx_meta(us, bytes, meta);
     }
 
-    /// A datagram arrives with this IP header.
+    /// Delivers a datagram with these IP header fields.
     pub fn rx_meta(&mut self, us: u64, bytes: &[u8], meta: RxMeta) {
         self.at(us);
         let buffer = RxBuffer { data: bytes, segment_len: bytes.len(), meta };
         self.engine.handle_buffer(self.now, buffer);
     }
 
-    /// The datagram of a line, ICRC included.
+    /// Returns the datagram of a line, including the ICRC.
     pub fn packet(&self, line: &str) -> Vec<u8> {
         self.seal(self.unsealed(line))
     }
@@ -389,7 +386,7 @@ impl Script {
         Flow::new(self.meta().source, SocketAddr::new(OURS, ROCE_PORT))
     }
 
-    /// What the peer's packets look like at the IP layer.
+    /// Returns the IP header fields of the peer's packets.
     pub fn meta(&self) -> RxMeta {
         RxMeta {
             source: SocketAddr::new(PEER, source_port(0, PEER_QPN, self.qpn)),
@@ -400,7 +397,7 @@ impl Script {
         }
     }
 
-    /// A packet leaves: the next one, at this time, and it is this one.
+    /// Checks that the next packet leaves at this time, and is this one.
     #[track_caller]
     pub fn tx(&mut self, us: u64, line: &str) -> Sent {
         self.at(us);
@@ -415,14 +412,14 @@ impl Script {
         sent
     }
 
-    /// Everything that leaves by then and was not named yet.
+    /// Returns all packets that leave until then and were not named yet.
     pub fn all(&mut self, us: u64) -> Vec<Sent> {
         self.at(us);
         self.flush();
         self.sent.drain(..).collect()
     }
 
-    /// Nothing else leaves until then.
+    /// Checks that no further packet leaves until then.
     #[track_caller]
     pub fn quiet(&mut self, us: u64) {
         self.at(us);
@@ -434,7 +431,7 @@ impl Script {
         self.sent.iter().map(|sent| format!("{:?} {}", sent.at, sent.line())).collect()
     }
 
-    // ---- completions and events, taken off ----
+    // ---- completions and events ----
 
     pub fn sends(&mut self) -> Vec<Completion> {
         self.collect();
@@ -451,7 +448,7 @@ impl Script {
         std::mem::take(&mut self.events)
     }
 
-    /// Ends the script though more would come.
+    /// Ends the script without checking for further outputs.
     pub fn leave(mut self) {
         self.unfinished = true;
     }
@@ -476,7 +473,7 @@ impl Script {
         Ok(wr_id)
     }
 
-    /// What came into a receive.
+    /// Returns the contents of a receive.
     pub fn received(&self, wr_id: u64, len: usize) -> Vec<u8> {
         let at = (wr_id as usize - 1) % (AREA / RECEIVE) * RECEIVE;
         bytes(&self.inbox, at, len)
@@ -488,8 +485,8 @@ impl Script {
         self.engine.post_send(self.now, self.qpn, request)
     }
 
-    /// Posts a signaled request for the first `len` bytes of [`data`](Self::data), or of
-    /// [`answers`](Self::answers) when it has an answer.
+    /// Posts a signaled request for the first `len` bytes of [`data`](Self::data), or of [`answers`](Self::answers)
+    /// for requests with a response.
     pub fn post_op(&mut self, wr_id: u64, op: SendOp, len: usize) {
         self.post_flags(wr_id, op, len, SendFlags::SIGNALED);
     }
@@ -510,39 +507,39 @@ impl Script {
         self.post_op(wr_id, SendOp::Send, len);
     }
 
-    /// A WRITE to [`REMOTE`].
+    /// Posts a WRITE to [`REMOTE`].
     pub fn write(&mut self, wr_id: u64, len: usize) {
         self.post_op(wr_id, SendOp::Write { to: REMOTE }, len);
     }
 
-    /// A READ from [`REMOTE`].
+    /// Posts a READ from [`REMOTE`].
     pub fn read(&mut self, wr_id: u64, len: usize) {
         self.post_op(wr_id, SendOp::Read { from: REMOTE }, len);
     }
 
-    /// An atomic at [`REMOTE`].
+    /// Posts an atomic at [`REMOTE`].
     pub fn fetch_add(&mut self, wr_id: u64, add: u64) {
         self.post_op(wr_id, SendOp::FetchAdd { at: REMOTE, add }, 8);
     }
 
-    /// A FLUSH of `length` bytes at [`REMOTE`] to global visibility.
+    /// Posts a FLUSH of `length` bytes at [`REMOTE`], with global visibility.
     pub fn flush_remote(&mut self, wr_id: u64, length: u32) {
         let target = FlushTarget::Range { at: REMOTE, length };
         let placement = FlushPlacement::GLOBAL_VISIBILITY;
         self.post_op(wr_id, SendOp::Flush { target, placement }, 0);
     }
 
-    /// The bytes that the request posted last takes from [`data`](Self::data).
+    /// Returns the bytes of [`data`](Self::data) that the last request sends.
     pub fn sent_data(&self, range: std::ops::Range<usize>) -> Vec<u8> {
         bytes(&self.data, range.start, range.len())
     }
 
-    /// What an answer has put down.
+    /// Returns the bytes that a response has written.
     pub fn answer(&self, len: usize) -> Vec<u8> {
         bytes(&self.answers, 0, len)
     }
 
-    /// Another region of this domain.
+    /// Registers another region in this domain.
     pub fn region(&self, len: usize, iova: u64, access: Access) -> Arc<Region> {
         self.memory.register(PD, HostMemory::alloc(len).unwrap(), Some(iova), access).unwrap()
     }
@@ -561,7 +558,7 @@ impl Drop for Script {
     }
 }
 
-/// Bytes of a region.
+/// Returns bytes of a region.
 pub fn bytes(region: &Region, at: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     region.read_at(at, &mut bytes).unwrap();
@@ -577,9 +574,9 @@ fn transport(link: &Link) -> Transport {
     }
 }
 
-/// What holds for every packet that an engine sends, and no line shows: addresses of a connection,
-/// ICRC, reserved bits, MigReq, padding, full packets, who may ask for acknowledgement or notice
-/// (PKT-01, PKT-15, PKT-16, PKT-18, REQ-06, REQ-41).
+/// Checks the conventions for every sent packet that lines do not show: addresses, ICRC, reserved bits, MigReq,
+/// padding, full packets, and where AckReq and the solicited bit may be set (PKT-01, PKT-15, PKT-16, PKT-18, REQ-06,
+/// REQ-41).
 fn conventions(link: &Link, burst: &Burst, id: u16, bytes: &[u8]) {
     let path = &burst.path;
     let is_connected = link.qp_type != QpType::Ud;

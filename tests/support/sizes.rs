@@ -1,4 +1,4 @@
-//! Sizes of functions and types in a file, for the limits that they have.
+//! Sizes of functions and structs in a file.
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;

@@ -1,9 +1,9 @@
-//! The sources of the project, for tests that read them.
+//! Source files of the project, for tests that read them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The Rust files below a folder, by their paths from the root, in order.
+/// Returns the Rust files below a folder, with paths from the root, in order.
 pub(crate) fn sources(folder: &str) -> Vec<String> {
     let mut folders = vec![PathBuf::from(folder)];
     let mut files = Vec::new();
@@ -22,17 +22,17 @@ pub(crate) fn sources(folder: &str) -> Vec<String> {
     files
 }
 
-/// A file, by its path from the root.
+/// Reads a file, with its path from the root.
 pub(crate) fn read(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap()
 }
 
-/// Where the project is.
+/// Returns the root of the project.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The Markdown pages, by their paths from the root.
+/// Returns the Markdown pages, with paths from the root.
 #[allow(dead_code, reason = "for tests of pages")]
 pub(crate) fn markdown() -> Vec<String> {
     fn walk(folder: &Path, into: &mut Vec<String>) {

@@ -1,14 +1,14 @@
-//! Waiting for what must come: a test that waits in vain fails, and says for what.
+//! Waiting for expected events: after a limit the test fails, with the name of the event.
 
 use std::thread;
 use std::time::Duration;
 
 use softroce::runtime::now;
 
-/// Longer than anything takes that is waited for, on a machine with other things to do.
+/// Time limit, sufficient on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Looks again and again until it finds something.
+/// Polls until `look` returns a value.
 #[track_caller]
 pub(crate) fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = now();
@@ -21,7 +21,7 @@ pub(crate) fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Looks again and again until it is so.
+/// Polls until `is_so` returns true.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     found(what, || is_so().then_some(()));

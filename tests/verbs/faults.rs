@@ -246,7 +246,7 @@ fn icmp_errors_of_one_peer_do_not_affect_another() {
     assert_eq!(b.ctx.device_info().unwrap().counters.transmit_errors, 0);
 }
 
-// ---- a peer that stops ----
+// ---- a stopped peer ----
 
 /// Sends a signal.
 fn signal(name: &str, process: u32) {

@@ -146,7 +146,7 @@ fn advice_requires_memory_that_a_request_may_use() {
     assert_eq!(text, format!("no region or window has key 0x{:08x}", key.0));
 }
 
-// ---- no memory ----
+// ---- null regions ----
 
 #[test]
 fn null_region_reads_zeros_and_discards_writes() {
@@ -237,7 +237,7 @@ fn peer_writes_device_memory() {
     assert!(text.contains("device memory"), "{text}");
 }
 
-// ---- registered anew ----
+// ---- reregistration ----
 
 #[test]
 fn rereg_changes_access_memory_and_domain() {

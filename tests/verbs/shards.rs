@@ -88,7 +88,7 @@ impl ShardedDevice {
     }
 }
 
-// ---- where things are ----
+// ---- assignment to shards ----
 
 #[test]
 fn queue_pairs_are_assigned_round_robin_or_with_their_shared_objects() {
@@ -296,7 +296,7 @@ fn cq_overrun_is_reported_once() {
     assert!(matches!(hub.node.cq.wait_one(WAIT_LIMIT), Err(Error::Overrun { .. })));
 }
 
-// ---- what belongs to one shard ----
+// ---- objects of one shard ----
 
 #[test]
 fn queue_pairs_take_from_their_srq_on_any_shard() {
@@ -446,7 +446,7 @@ fn foreign_burst_to_several_shards_reaches_all_of_them() {
     assert_eq!((counters.protocol.rx_packets, dropped(&counters.protocol)), (32, 0));
 }
 
-// ---- what a device has once ----
+// ---- objects of the device ----
 
 /// All shards write to a region. After its deregistration none does.
 #[test]
@@ -588,7 +588,7 @@ fn every_shard_has_all_addresses_of_the_device() {
     }
 }
 
-// ---- everything once more ----
+// ---- all other tests ----
 
 /// Runs all other tests on devices with this number of shards. Excluded are tests that set the number of shards or
 /// the port, tests without free descriptors or memory, and the test that closes one socket, which may belong to a

@@ -17,7 +17,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use census::{Census, Censuses, Figure, Places};
+use census::{Measurement, MeasurementSeries, Measurements, SystemNames};
 use roce::{command, fresh_ip, scratch};
 
 /// Returns a number from the environment.
@@ -59,9 +59,9 @@ impl Folders {
         self.0.path()
     }
 
-    fn places(&self, addresses: &[&str]) -> Places {
+    fn places(&self, addresses: &[&str]) -> SystemNames {
         let addresses = addresses.iter().map(|ip| ip.parse::<Ipv4Addr>().unwrap());
-        Places::new(addresses, [self.0.path().to_owned()])
+        SystemNames::new(addresses, [self.0.path().to_owned()])
     }
 }
 
@@ -70,7 +70,7 @@ impl Folders {
 const BYTES_IN_TIMEWAIT: i64 = 64;
 
 /// Returns a figure of the program, with its allowed growth for this number of queue pairs in timewait.
-fn figure(line: &str, in_timewait: i64) -> Figure {
+fn figure(line: &str, in_timewait: i64) -> Measurement {
     let (name, value) = line.split_once(' ').unwrap();
     let (name, tolerance) = match name {
         "descriptors" => ("descriptors", 0),
@@ -81,12 +81,12 @@ fn figure(line: &str, in_timewait: i64) -> Figure {
         "heap" => ("heap KiB", (2 << 10) + in_timewait * BYTES_IN_TIMEWAIT / 1024),
         other => panic!("no figure is called {other}"),
     };
-    Figure { name, tolerance, value: value.parse().unwrap() }
+    Measurement { name, tolerance, value: value.parse().unwrap() }
 }
 
 /// Returns the censuses of one stage of the program.
-fn censuses(told: &str, stage: &str) -> Censuses {
-    let mut censuses = Censuses::default();
+fn censuses(told: &str, stage: &str) -> MeasurementSeries {
+    let mut censuses = MeasurementSeries::default();
     for part in told.split("census ").skip(1) {
         let (head, rest) = part.split_once('\n').unwrap();
         if let Some(when) = head.strip_prefix(stage) {
@@ -95,7 +95,7 @@ fn censuses(told: &str, stage: &str) -> Censuses {
                 figures.partition(|line| line.starts_with("timewait "));
             let in_timewait = in_timewait[0].rsplit(' ').next().unwrap().parse().unwrap();
             let figures = figures.into_iter().map(|line| figure(line, in_timewait));
-            censuses.push(when.trim(), figures.collect::<Census>());
+            censuses.push(when.trim(), figures.collect::<Measurements>());
         }
     }
     censuses
@@ -111,15 +111,15 @@ fn creating_and_destroying_objects_leaves_nothing_behind() {
         // The files that describe the device stay for the next program.
         let listed = folders.lend(&mut command(&["run", "--ip", &ip, "--", "true"])).status();
         assert!(listed.unwrap().success());
-        let mut left = Censuses::default();
-        left.push("before", places.census());
+        let mut left = MeasurementSeries::default();
+        left.push("before", places.measure());
         let seconds = (seconds as f64 / 2.0).to_string();
         let mut run = command(&["run", "--via", via, "--ip", &ip, "--"]);
         let ended = folders.lend(run.arg(&program).arg(&seconds)).output().unwrap();
         let [told, wrong] =
             [&ended.stdout, &ended.stderr].map(|text| String::from_utf8_lossy(text));
         assert!(ended.status.success(), "via {via}: {}: {told}{wrong}", ended.status);
-        left.push("after", places.census());
+        left.push("after", places.measure());
         let counts = told.lines().find_map(|line| line.strip_prefix("counts ")).unwrap();
         println!("\nC program via {via}, {seconds} s: {counts}");
         let stages = ["open", "closed"].map(|stage| censuses(&told, stage));
@@ -129,7 +129,7 @@ fn creating_and_destroying_objects_leaves_nothing_behind() {
             stages[1].table()
         );
         println!("outside the program:\n{}", left.table());
-        let grown = [&stages[0], &stages[1], &left].map(Censuses::grown).concat();
+        let grown = [&stages[0], &stages[1], &left].map(MeasurementSeries::grown).concat();
         assert!(grown.is_empty(), "via {via}: {grown:?}");
     }
 }

@@ -1,14 +1,14 @@
-//! Models of `softroce::sync`, whose interleavings loom explores.
+//! Models of `softroce::sync`, explored with loom in all interleavings.
 //!
 //! ```text
 //! softroce-loom            every model
-//! softroce-loom NAME…      the models whose names contain one of these
+//! softroce-loom NAME…      models with one of these in their names
 //! ```
 //!
 //! The files of `src/sync` are compiled here with the primitives of loom. A model starts two or three threads and
-//! asserts the promise of one protocol. loom runs it once for each order of the threads' accesses, and for each
-//! value that the memory model lets a load return. It also fails on a deadlock: a wake-up that is lost. It preempts
-//! a thread three times at most, or `LOOM_MAX_PREEMPTIONS` times.
+//! asserts the guarantee of one protocol. loom runs it once for each order of the threads' accesses, and for each
+//! value that the memory model permits a load to return. It also fails on deadlocks, which result from lost wake-ups.
+//! It preempts a thread at most three times, or `LOOM_MAX_PREEMPTIONS` times.
 
 #![expect(clippy::unwrap_used, reason = "a model that panics has failed")]
 
@@ -48,7 +48,7 @@ mod sync {
     pub(crate) mod wakers;
 }
 
-/// Most preemptions in an execution. Few bugs need more than two.
+/// Maximum number of preemptions in an execution. Few bugs need more than two.
 const MAX_PREEMPTIONS: usize = 3;
 
 /// A name, and a function that loom runs for each interleaving.

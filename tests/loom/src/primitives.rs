@@ -1,9 +1,9 @@
-//! What `softroce::sync` finds as its `primitives` here: the atomics and locks of loom.
+//! The `primitives` of `softroce::sync` in this crate: the atomics and locks of loom.
 //!
 //! loom gives `SeqCst` accesses the meaning of acquire and release, and only `SeqCst` fences their own. So these
 //! atomics add the fences that a compiler adds on a machine without `SeqCst` accesses. There are two such mappings:
-//! a fence after each `SeqCst` store, or one before each `SeqCst` load. The first finds stores whose
-//! ordering is too weak, and the second such loads, so each model runs with both.
+//! a fence after each `SeqCst` store, or one before each `SeqCst` load. The first finds stores with
+//! too weak an ordering, and the second such loads, so each model runs with both.
 
 use std::sync::atomic::{AtomicBool as Flag, Ordering};
 
@@ -43,7 +43,7 @@ impl SeqCst {
     }
 }
 
-/// An atomic of loom whose `SeqCst` accesses have fences.
+/// An atomic of loom with fences for `SeqCst` accesses.
 macro_rules! atomic {
     ($name:ident, $value:ty, $($rmw:ident)*) => {
         #[derive(Debug)]

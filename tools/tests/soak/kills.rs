@@ -13,7 +13,7 @@ use nix::poll::{PollTimeout, poll};
 use softroce::runtime::now;
 use softroce::verbs::Instant;
 
-use super::census::{Censuses, grown, names_below};
+use super::census::{MeasurementSeries, grown, names_below};
 use super::roce::{command, fresh_ip, scratch};
 use super::{Folders, compiled, setting};
 
@@ -290,8 +290,8 @@ fn kill_many(pair: &Pair<'_>, kills: u64, seed: u64) -> String {
     let ips = pair.ips.each_ref().map(String::as_str);
     let places = pair.folders.places(&ips);
     pair.succeed();
-    let mut censuses = Censuses::default();
-    let before = places.census();
+    let mut censuses = MeasurementSeries::default();
+    let before = places.measure();
     censuses.push("before", before.clone());
     let mut choice = Choice(seed);
     let (mut longest, mut slowest, mut waiting) = (Duration::ZERO, Duration::ZERO, 0);
@@ -299,7 +299,7 @@ fn kill_many(pair: &Pair<'_>, kills: u64, seed: u64) -> String {
         let victim = if choice.below(2) == 0 { Role::Server } else { Role::Client };
         let moment = choice.moment();
         let (after, waits) = pair.kill(victim, moment);
-        let left = grown(&before, &places.census());
+        let left = grown(&before, &places.measure());
         assert!(left.is_empty(), "{pair}, {number}, {victim:?} killed after {moment:?}: {left:?}");
         slowest = slowest.max(pair.succeed());
         waiting += u64::from(waits);
@@ -307,7 +307,7 @@ fn kill_many(pair: &Pair<'_>, kills: u64, seed: u64) -> String {
             longest = longest.max(after);
         }
     }
-    censuses.push("after", places.census());
+    censuses.push("after", places.measure());
     assert_eq!(censuses.grown(), Vec::<String>::new(), "{pair}");
     let all = censuses.table();
     format!(

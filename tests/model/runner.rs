@@ -1,4 +1,4 @@
-//! Plays steps on engines, and notes what was posted and what came of it.
+//! Executes steps on engines, and records the posted requests and their results.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,38 +15,40 @@ use softroce::transport::work::{
 };
 
 use super::check;
-use super::end::{COUNTERS, Effect, End, Harmed, ROOM, Receive, Sent, TARGET, contents};
-use super::plan::{Harm, Step};
+use super::end::{
+    COUNTERS, Disturbances, Effect, End, RECEIVE_BYTES, Receive, Sent, TARGET_BYTES, contents,
+};
+use super::plan::{Disturbance, Step};
 use super::support::choice::Choice;
 use super::support::{
     Link, QKEY, RECV_CQ, SEND_CQ, World, full_access, lossy, pattern, qp_init, remote, sge,
     some_reorder,
 };
 
-/// Bytes that hosts send from, shared by all their queue pairs.
+/// Length of the source memory of each host, in bytes, shared by its queue pairs.
 pub(crate) const SOURCE: usize = 8 << 10;
-/// The longest message.
-const LONGEST: u64 = 3000;
-/// What a message takes of an inbox at most.
-const MOST: usize = LONGEST as usize + 8;
+/// Maximum length of a message in bytes.
+const MAX_MESSAGE_BYTES: u64 = 3000;
+/// Maximum length of a receive in bytes.
+const MAX_RECEIVE_BYTES: usize = MAX_MESSAGE_BYTES as usize + 8;
 /// Marks the identifiers of receives.
 const RECEIVE: u64 = 1 << 62;
 
-pub(crate) struct Play {
+pub(crate) struct Runner {
     world: World,
     link: Link,
-    /// Retries may be used up by the network alone.
+    /// The network alone may exhaust all retries.
     harsh: bool,
     /// A link is cut.
     is_cut: bool,
     sources: [Arc<Region>; 2],
     source_bytes: [Vec<u8>; 2],
     connections: Vec<[End; 2]>,
-    /// Regions that were registered: each has a place of its own.
+    /// Registered regions, each with its own addresses.
     regions: u64,
 }
 
-/// The network of a seed: fine, bad, or bad in bursts.
+/// Returns the network of a seed: good, lossy, or lossy in bursts.
 fn network(choice: &mut Choice, sees_ip_header: bool) -> (Conditions, bool) {
     let loss = [0.0, 0.001, 0.01, 0.05][choice.below(4) as usize];
     let conditions = lossy(loss);
@@ -56,7 +58,7 @@ fn network(choice: &mut Choice, sees_ip_header: bool) -> (Conditions, bool) {
             (Conditions { bursts, ..conditions }, true)
         }
         1 => {
-            // Where the header is not seen, one truncated packet in 65,536 passes for whole.
+            // Without the header, one truncated packet in 65,536 passes the ICRC check.
             let truncate = if sees_ip_header { 0.02 } else { 0.0 };
             (Conditions { duplicate: 0.3, reorder: 0.3, truncate, ..conditions }, true)
         }
@@ -69,7 +71,7 @@ fn network(choice: &mut Choice, sees_ip_header: bool) -> (Conditions, bool) {
     }
 }
 
-impl Play {
+impl Runner {
     pub(crate) fn new(seed: u64) -> Self {
         let mut choice = Choice::new(seed);
         let host = HostConfig {
@@ -93,7 +95,7 @@ impl Play {
             region.write_at(0, &source_bytes[host]).unwrap();
             region
         });
-        let mut play = Self {
+        let mut runner = Self {
             world,
             link,
             harsh,
@@ -105,12 +107,12 @@ impl Play {
         };
         let kinds = [(QpType::Rc, 1 + choice.below(3)), (QpType::Uc, choice.below(3))];
         for (qp_type, count) in kinds.into_iter().chain([(QpType::Ud, choice.below(2))]) {
-            (0..count).for_each(|_| play.add(qp_type, &mut choice));
+            (0..count).for_each(|_| runner.add(qp_type, &mut choice));
         }
-        for connection in 0..play.connections.len() {
-            play.connect(connection);
+        for connection in 0..runner.connections.len() {
+            runner.connect(connection);
         }
-        play
+        runner
     }
 
     fn add(&mut self, qp_type: QpType, choice: &mut Choice) {
@@ -126,9 +128,9 @@ impl Play {
                 life: 0,
                 psn: choice.below(1 << 24) as u32,
                 exists: false,
-                target: region(0, TARGET + 8 * COUNTERS),
-                answers: region(1, ROOM),
-                inbox: region(2, ROOM),
+                target: region(0, TARGET_BYTES + 8 * COUNTERS),
+                answers: region(1, RECEIVE_BYTES),
+                inbox: region(2, RECEIVE_BYTES),
                 before: Vec::new(),
                 last: None,
                 answers_used: 0,
@@ -139,7 +141,7 @@ impl Play {
                 send_ends: Vec::new(),
                 recv_ends: Vec::new(),
                 events: Vec::new(),
-                harmed: Harmed::default(),
+                disturbances: Disturbances::default(),
                 may_time_out: false,
             };
             end.before = contents(&end.target);
@@ -153,7 +155,7 @@ impl Play {
         Link { qp_type: end.qp_type, ..self.link }
     }
 
-    /// Brings both ends to RTS, for a new life.
+    /// Takes both ends to RTS, for a new lifetime.
     fn connect(&mut self, connection: usize) {
         for host in 0..2 {
             let number = self.regions;
@@ -202,9 +204,11 @@ impl Play {
                 self.world.stall(host, Duration::from_micros(us));
                 self.all_may_time_out();
             }
-            Step::Harm { connection, host, harm } => self.harm(connection % count, host, harm),
+            Step::Disturbance { connection, host, harm } => {
+                self.harm(connection % count, host, harm)
+            }
             Step::Restart { host } => {
-                (0..count).for_each(|connection| self.harm(connection, host, Harm::Destroy));
+                (0..count).for_each(|connection| self.harm(connection, host, Disturbance::Destroy));
             }
             Step::Reconnect { connection } => self.reconnect(connection % count),
         }
@@ -215,7 +219,7 @@ impl Play {
         self.connections.iter_mut().flatten().for_each(|end| end.may_time_out = true);
     }
 
-    /// Takes completions and events to the ends that they are of.
+    /// Assigns completions and events to their ends.
     fn collect(&mut self) {
         for host in 0..2 {
             let node = &mut self.world.nodes[host];
@@ -243,7 +247,10 @@ impl Play {
         let end = self.end_of(host, completion.qpn);
         let life = (completion.wr_id & !RECEIVE) >> 20;
         assert_eq!(life, end.life, "{completion:?} is of another life");
-        assert!(!end.harmed.gone, "{completion:?} of a queue pair that was reset or destroyed");
+        assert!(
+            !end.disturbances.gone,
+            "{completion:?} of a queue pair that was reset or destroyed"
+        );
         let wr_id = completion.wr_id & 0xf_ffff;
         let ends = match completion.wr_id & RECEIVE {
             0 => &mut end.send_ends,
@@ -252,16 +259,19 @@ impl Play {
         ends.push(Completion { wr_id, ..completion });
     }
 
-    /// Posts a request and, sooner or later, the receive that it takes.
+    /// Posts a request and, sooner or later, the receive for it.
     fn post(&mut self, connection: usize, host: usize, draw: u64) {
         let [a, b] = &mut self.connections[connection];
         let (mine, theirs) = if host == 0 { (a, b) } else { (b, a) };
-        // Who has no receive for a message lets its sender wait for ever.
-        if mine.harmed.gone || mine.sent.len() == 100 || theirs.inbox_used + MOST > ROOM {
+        // A peer without a receive makes its sender wait forever.
+        if mine.disturbances.gone
+            || mine.sent.len() == 100
+            || theirs.inbox_used + MAX_RECEIVE_BYTES > RECEIVE_BYTES
+        {
             return;
         }
         let mut choice = Choice::new(draw);
-        let longest = [1, 100, LONGEST][choice.below(3) as usize];
+        let longest = [1, 100, MAX_MESSAGE_BYTES][choice.below(3) as usize];
         let len = choice.below(longest + 1) as usize;
         let len = if mine.qp_type == QpType::Ud { len % 257 } else { len };
         let from = choice.below((SOURCE - len) as u64) as usize;
@@ -287,7 +297,7 @@ impl Play {
             Effect::Add { .. } | Effect::Swap { .. } => 8,
             _ => len as u32,
         };
-        let told = effect.is_told();
+        let told = effect.takes_receive();
         mine.sent.push(Sent {
             signaled: flags.contains(SendFlags::SIGNALED),
             opcode: op.wc_opcode(),
@@ -301,21 +311,21 @@ impl Play {
         let qpn = mine.qpn;
         self.world.post_send(host, qpn, SendRequest { wr_id, op, data, flags, to });
         if told {
-            self.owe_receive(connection, 1 - host, len, &mut choice);
+            self.add_receive(connection, 1 - host, len, &mut choice);
         }
     }
 
-    /// Somebody needs a receive for a message of `len` bytes.
-    fn owe_receive(&mut self, connection: usize, host: usize, len: usize, choice: &mut Choice) {
+    /// Adds an outstanding receive for a message of `len` bytes.
+    fn add_receive(&mut self, connection: usize, host: usize, len: usize, choice: &mut Choice) {
         let end = &mut self.connections[connection][host];
         let head = if end.qp_type == QpType::Ud { check::GRH } else { 0 };
-        // Over UC and UD another message may be the one that takes it.
+        // Over UC and UD another message may take it.
         let room = match end.qp_type {
             QpType::Rc => len + choice.below(9) as usize,
             QpType::Ud => head + 256,
-            _ => LONGEST as usize,
+            _ => MAX_MESSAGE_BYTES as usize,
         };
-        if end.harmed.gone {
+        if end.disturbances.gone {
             return;
         }
         let at = end.inbox_used;
@@ -346,75 +356,75 @@ impl Play {
         }
     }
 
-    /// Who was not scheduled is.
+    /// Resumes a stopped host.
     fn wake(&mut self) {
         (0..2).for_each(|host| self.world.stall(host, Duration::ZERO));
         self.world.settle();
     }
 
-    fn harm(&mut self, connection: usize, host: usize, harm: Harm) {
-        // What has come by now is told; what is under way is not.
+    fn harm(&mut self, connection: usize, host: usize, harm: Disturbance) {
+        // Reports all messages that have arrived, but not those in flight.
         self.wake();
         self.collect();
         let end = &mut self.connections[connection][host];
-        if end.harmed.gone {
+        if end.disturbances.gone {
             return;
         }
         let memory = self.world.nodes[host].memory.clone();
         match harm {
-            Harm::Error => {
-                end.harmed.error = true;
+            Disturbance::Error => {
+                end.disturbances.error = true;
                 self.world.modify(host, end.qpn, QpAttr::to(QpState::Err));
             }
-            Harm::Reset => {
-                end.harmed.gone = true;
+            Disturbance::Reset => {
+                end.disturbances.gone = true;
                 end.owed.clear();
                 self.world.modify(host, end.qpn, QpAttr::to(QpState::Reset));
             }
-            Harm::Destroy => {
-                (end.harmed.gone, end.exists) = (true, false);
+            Disturbance::Destroy => {
+                (end.disturbances.gone, end.exists) = (true, false);
                 end.owed.clear();
                 let now = self.world.now;
                 self.world.nodes[host].engine.destroy_qp(now, end.qpn);
             }
-            Harm::Target if !end.harmed.target => {
-                end.harmed.target = true;
+            Disturbance::Target if !end.disturbances.target => {
+                end.disturbances.target = true;
                 end.last = Some(contents(&end.target));
                 memory.deregister(&end.target);
             }
-            Harm::Answers if !end.harmed.answers => {
-                end.harmed.answers = true;
+            Disturbance::Answers if !end.disturbances.answers => {
+                end.disturbances.answers = true;
                 memory.deregister(&end.answers);
             }
-            Harm::Inbox if !end.harmed.inbox => {
-                end.harmed.inbox = true;
+            Disturbance::Inbox if !end.disturbances.inbox => {
+                end.disturbances.inbox = true;
                 memory.deregister(&end.inbox);
             }
-            Harm::Target | Harm::Answers | Harm::Inbox => {}
+            Disturbance::Target | Disturbance::Answers | Disturbance::Inbox => {}
         }
         self.connections[connection].iter_mut().for_each(|end| end.may_time_out = true);
     }
 
-    /// Looks at a connection as it is, and makes it anew.
+    /// Checks a connection, and establishes it again.
     fn reconnect(&mut self, connection: usize) {
         self.wake();
         self.collect();
         check::connection(&self.connections[connection], self.link.mtu.bytes(), false);
         if self.connections[connection][0].qp_type != QpType::Rc {
-            // Nothing tells a late packet of an unreliable connection from a new one.
+            // A late packet of an unreliable connection looks like a new one.
             let ends = &self.connections[connection];
             for end in ends.iter().filter(|end| end.exists) {
                 self.world.modify(end.host, end.qpn, QpAttr::to(QpState::Reset));
             }
-            self.connections[connection].iter_mut().for_each(|end| end.harmed.gone = true);
+            self.connections[connection].iter_mut().for_each(|end| end.disturbances.gone = true);
             self.world.run(Duration::from_millis(3));
             self.collect();
         }
         self.connect(connection);
     }
 
-    /// Lets all that was posted come to its end, looks at everything, and returns what was seen.
-    pub(crate) fn finish(mut self) -> Saw {
+    /// Runs until all requests complete, checks everything, and returns statistics.
+    pub(crate) fn finish(mut self) -> Statistics {
         self.world.network.heal();
         self.world.run(Duration::from_millis(5));
         self.post_receives();
@@ -426,7 +436,7 @@ impl Play {
         for (region, bytes) in self.sources.iter().zip(&self.source_bytes) {
             assert!(contents(region) == *bytes, "memory that nobody may write");
         }
-        let mut saw = Saw::default();
+        let mut saw = Statistics::default();
         for node in &self.world.nodes {
             let counters = node.engine.counters();
             saw.retransmitted += counters.retransmitted;
@@ -437,15 +447,15 @@ impl Play {
     }
 }
 
-/// How often what happened.
+/// Statistics of a run.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Saw {
+pub(crate) struct Statistics {
     pub(crate) retransmitted: u64,
     pub(crate) timeouts: u64,
     pub(crate) not_ready: u64,
 }
 
-/// An operation of the end's service, its data, and what it does. `None` when there is no room for it.
+/// Returns a random operation of the transport, its data and its effect. `None` when there is no memory left.
 fn request(
     choice: &mut Choice,
     mine: &mut End,
@@ -455,7 +465,7 @@ fn request(
 ) -> Option<(SendOp, SendData, Effect)> {
     let len = bytes.len();
     let number = mine.sent.len() as u32;
-    // Over UC and UD messages are told apart by their immediate data.
+    // Over UC and UD immediate data identifies the message.
     let imm = match mine.qp_type {
         QpType::Rc => choice.one_in(2).then(|| choice.below(1 << 32) as u32),
         _ => Some(number | (mine.life as u32) << 20),
@@ -465,16 +475,16 @@ fn request(
         QpType::Uc => 3,
         _ => 1,
     };
-    let at = choice.below((TARGET - len.min(TARGET)) as u64 + 1) as usize;
+    let at = choice.below((TARGET_BYTES - len.min(TARGET_BYTES)) as u64 + 1) as usize;
     let mut claim = |len: usize| {
         let at = mine.answers_used.next_multiple_of(8);
-        (at + len <= ROOM).then(|| {
+        (at + len <= RECEIVE_BYTES).then(|| {
             mine.answers_used = at + len;
             at
         })
     };
     let counter = choice.below(COUNTERS as u64) as usize;
-    let word = remote(&theirs.target, TARGET + 8 * counter);
+    let word = remote(&theirs.target, TARGET_BYTES + 8 * counter);
     Some(match choice.below(kinds) {
         0 => {
             let op = imm.map_or(SendOp::Send, |imm| SendOp::SendImm { imm });
