@@ -6,11 +6,11 @@ use std::time::SystemTime;
 use crate::sys::monotonic;
 use crate::time::Instant;
 
-/// The time, in nanoseconds since this process first asked. It never runs backwards.
+/// Returns the time in nanoseconds since the first call of this process. It never runs backwards.
 ///
 /// Captured packets carry it (see [`Sink`](crate::port::Sink)).
 pub fn now() -> Instant {
-    /// 0 before the first call. An atomic, because a `OnceLock` would remain taken in a child that another thread forks
+    /// 0 before the first call. An atomic, because a `OnceLock` would stay locked in a child that another thread forks
     /// during the first call.
     static ORIGIN: AtomicU64 = AtomicU64::new(0);
     let now = monotonic();
@@ -22,7 +22,7 @@ pub fn now() -> Instant {
     Instant::from_nanos(now - origin.min(now))
 }
 
-/// What the wall clock showed at that time, if nobody has set it since: it is asked now.
+/// Returns the wall-clock time at `at`, if the clock was not set since.
 pub fn wall_clock(at: Instant) -> SystemTime {
     let ago = now() - at;
     #[expect(clippy::disallowed_methods, reason = "this is where the wall clock is read")]

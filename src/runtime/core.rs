@@ -1,4 +1,4 @@
-//! An engine and its port, under the shard's lock: what a turn does.
+//! An engine and its port, under the shard's lock: the work of a turn.
 
 mod failure;
 mod link;
@@ -37,31 +37,31 @@ use tx_batch::{BURSTS, TxBatch};
 pub use link_state::LinkCounters;
 pub(crate) use mcast::AttachError;
 
-/// Rounds of [`BURSTS`] that one call sends at most, so that a lock is never held for long.
+/// Maximum number of rounds of [`BURSTS`] that one call sends, so that a lock is never held for long.
 const ROUNDS: usize = 4;
 
-/// How long an acknowledgement may be owed.
+/// Longest delay of an acknowledgement.
 pub(crate) const MAX_ACK_DELAY: Duration = Duration::from_millis(1);
 
-/// What the shard's lock protects.
+/// State that the shard's lock protects.
 pub(crate) struct Core {
     pub(crate) engine: Engine,
     pub(crate) port: Box<dyn Port>,
     policy: AckPolicy,
     batch: TxBatch,
-    /// The last transmission stopped before the engine had nothing more.
+    /// The last transmission stopped although the engine had more to send.
     more: bool,
     delayed_ack: DelayedAck,
     /// Number of buffers to receive for bursts without acknowledgement.
     unheard: usize,
     pub(crate) rings: Rings,
-    /// Where events of queue pairs go. An XRC target may have been opened several times.
+    /// Event queues of the queue pairs. An XRC target may have been opened several times.
     owners: HashMap<Qpn, SmallVec<[Arc<Queue<AsyncEvent>>; 1]>>,
     srq_owners: HashMap<Srqn, Arc<Queue<AsyncEvent>>>,
     contexts: Vec<Weak<Queue<AsyncEvent>>>,
-    /// Something has been put where the threads that drive these shards wait.
+    /// Shards whose driver threads wait for items that were queued.
     wakes: ShardSet,
-    /// The port has other descriptors.
+    /// The port's descriptors have changed.
     descriptors_changed: bool,
     link: link_state::Link,
     /// Other code in this process has closed the port's socket.
@@ -77,26 +77,26 @@ impl fmt::Debug for Core {
 /// Notices for other threads and tasks, delivered when the lock is free.
 #[derive(Debug)]
 pub(crate) struct Notices {
-    /// Something has been put where the threads that drive these shards wait.
+    /// Shards whose driver threads wait for items that were queued.
     pub(crate) wakes: ShardSet,
-    /// The port has other descriptors than before.
+    /// The port's descriptors have changed.
     pub(crate) moved: bool,
-    /// Tasks to be woken: they may use the device at once.
+    /// Tasks to wake: they may use the device at once.
     pub(crate) wakers: Vec<Waker>,
-    /// The shards of waiters that wait no more: their completion queues are announced or removed.
+    /// Shards at which waiters unregister: their completion queues are announced or removed.
     pub(crate) ended_waiters: SmallVec<[ShardSet; 4]>,
     /// The port can never be used again.
     pub(crate) port_closed: bool,
 }
 
-/// What a turn found to do.
+/// Result of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PollOutcome {
-    /// Nothing, neither to send nor to receive.
+    /// There was nothing to send or receive.
     Nothing,
-    /// Something, and there may be more.
+    /// There was work, and there may be more.
     Work,
-    /// The port does not receive; to ask again at once is no use.
+    /// The port cannot receive; another call at once would fail too.
     BrokenPort,
 }
 
@@ -123,14 +123,13 @@ impl Core {
         core
     }
 
-    /// Sends what is owed and wanted, receives a batch, runs timers, and hands out completions and
-    /// events.
+    /// Sends pending packets, receives a batch, runs timers, and delivers completions and events.
     pub(crate) fn turn(&mut self, now: Instant) -> PollOutcome {
         let sent = self.transmit_owed(now);
         self.after_sending(now, sent)
     }
 
-    /// A turn for a caller that will soon take another: an acknowledgement may wait for that.
+    /// Takes a turn for a caller that will soon take another: an acknowledgement may wait for that.
     pub(crate) fn poll(&mut self, now: Instant) -> PollOutcome {
         let waits = self.batch.is_empty()
             && self.delayed_ack.may_wait(now)
@@ -139,7 +138,7 @@ impl Core {
         self.after_sending(now, sent)
     }
 
-    /// As [`transmit`](Self::transmit). Most polls have nothing to send, and find that out at once.
+    /// As [`transmit`](Self::transmit), with a fast path: most polls have nothing to send.
     fn transmit_owed(&mut self, now: Instant) -> bool {
         if self.owes() || self.engine.wants_backlog() {
             return self.transmit(now);
@@ -161,7 +160,7 @@ impl Core {
         }
     }
 
-    /// A turn that leaves what has arrived where it waits.
+    /// Takes a turn that leaves received packets in the socket.
     pub(crate) fn turn_without_receiving(&mut self, now: Instant) {
         self.transmit(now);
         self.run_timers(now);
@@ -187,7 +186,7 @@ impl Core {
         Ok(())
     }
 
-    /// Posts send requests until one is refused, counts those that were not, and sends them.
+    /// Posts send requests until one is refused, sends them, and returns their number.
     pub(crate) fn post_sends(
         &mut self,
         now: Instant,
@@ -199,7 +198,7 @@ impl Core {
         posted
     }
 
-    /// Posts send requests if all of them are taken, and sends them.
+    /// Posts send requests if all of them are accepted, and sends them.
     pub(crate) fn post_all_sends(
         &mut self,
         now: Instant,
@@ -220,15 +219,15 @@ impl Core {
         self.deliver(now);
     }
 
-    /// Receives two buffers, if there are any, for each burst without acknowledgement that was sent, so that the socket's
-    /// receive queue becomes shorter. Such bursts are complete when they are sent. A program that posts without end finds
-    /// completions at each poll and takes no turn, and a turn may send more than it receives, while the socket overflows.
+    /// Receives two buffers, if there are any, for each burst without acknowledgement that was sent, so that the
+    /// socket's receive queue becomes shorter. Such bursts complete when they are sent: a program that posts without
+    /// end finds completions at each poll and takes no turn, so the socket would overflow.
     fn listen(&mut self, now: Instant) {
-        // A port that does not receive says so in the next turn too.
+        // An error of the port is reported in the next turn too.
         while self.unheard >= 2 * BURSTS && matches!(self.receive(now), Ok(1..)) {}
     }
 
-    /// Posts receive requests until one is refused, and counts those that were not.
+    /// Posts receive requests until one is refused, and returns their number.
     pub(crate) fn post_recvs(
         &mut self,
         now: Instant,
@@ -248,7 +247,7 @@ impl Core {
         owner: &Arc<Queue<AsyncEvent>>,
     ) -> Result<Qpn, CreateError> {
         if init.qp_type == QpType::Ud {
-            // They are in the header that a receive request of UD is given.
+            // The header in a UD receive buffer has these fields.
             self.port.report_ip_fields();
         }
         let qpn = self.engine.create_qp(now, init)?;
@@ -256,7 +255,7 @@ impl Core {
         Ok(qpn)
     }
 
-    /// Modifies a queue pair. It first sends what it owes.
+    /// Modifies a queue pair, after sending its pending packets.
     pub(crate) fn modify_qp(
         &mut self,
         now: Instant,
@@ -265,7 +264,7 @@ impl Core {
     ) -> Result<(), ModifyError> {
         self.flush(now);
         if attr.qkey.is_some_and(QKey::is_controlled) {
-            // The thread that asks may have given it up since.
+            // The thread may have dropped the capability since.
             self.engine.allow_controlled_qkeys(has_net_raw());
         }
         let port = &mut self.port;
@@ -273,13 +272,14 @@ impl Core {
         self.transmit(now);
         self.deliver(now);
         if attr.state == Some(QpState::Reset) {
-            // As adapters have it: what its requests of before came to is not taken for that of later ones.
+            // Like adapters, it drops completions of earlier requests, so that they are not taken for those of later
+            // ones.
             self.rings.forget(qpn);
         }
         Ok(())
     }
 
-    /// Destroys a queue pair. It first sends what it owes, because its peer waits for that.
+    /// Destroys a queue pair, after sending its pending packets: the peer waits for the acknowledgement.
     pub(crate) fn destroy_qp(&mut self, now: Instant, qpn: Qpn) {
         self.flush(now);
         self.engine.destroy_qp(now, qpn);
@@ -288,15 +288,15 @@ impl Core {
         self.owners.remove(&qpn);
     }
 
-    /// Sends until there is nothing more, or the port is busy.
+    /// Sends until the engine has no more, or the port is busy.
     pub(crate) fn flush(&mut self, now: Instant) {
-        // A window bounds what can be sent without an answer.
+        // A window limits the packets sent without a response.
         while self.transmit(now) && self.more {}
         self.deliver(now);
     }
 
-    /// Sends bursts that are built already, and acknowledgements that are owed, `max` of them together at most,
-    /// and returns how many. Every step is async-signal-safe.
+    /// Sends pending bursts and acknowledgements, at most `max`, and returns their number. Every step is
+    /// async-signal-safe.
     pub(crate) fn send_last(&mut self, max: usize) -> usize {
         let mut sent = 0;
         for burst in self.batch.pending().iter().take(max) {
@@ -311,13 +311,13 @@ impl Core {
         sent
     }
 
-    /// Sends what the engine has, a few rounds of it. Returns whether the port has taken something.
+    /// Sends a few rounds of bursts. Returns whether the port has taken any.
     pub(crate) fn transmit(&mut self, now: Instant) -> bool {
         self.delayed_ack.sent();
         self.transmit_from(now, None)
     }
 
-    /// Sends what the engine has, or only the requests of one queue pair.
+    /// Sends packets of the engine, or only the requests of one queue pair.
     fn transmit_from(&mut self, now: Instant, mut only: Option<Qpn>) -> bool {
         let mut any = false;
         self.more = false;
@@ -341,7 +341,7 @@ impl Core {
                 if !self.look(now) {
                     return any;
                 }
-                // Queue pairs that waited may go on, although the doorbell was for another one.
+                // Other queue pairs that waited for the window may go on.
                 only = None;
             }
         }
@@ -360,7 +360,7 @@ impl Core {
         any
     }
 
-    /// Offers the batch to the port. False when the port is busy.
+    /// Offers the batch to the port. Returns false if the port is busy.
     fn offer(&mut self, now: Instant) -> bool {
         while !self.batch.is_empty() {
             let bursts = self.batch.pending();
@@ -387,7 +387,7 @@ impl Core {
 
     fn receive(&mut self, now: Instant) -> io::Result<usize> {
         if self.port.poll_timeout().is_some_and(|at| at <= now) {
-            // A chance to send what the port itself has held back. With no bursts none is refused.
+            // Lets the port send packets that it holds back. An empty slice is never refused.
             let _ = self.port.transmit(now, &[]);
         }
         let engine = &mut self.engine;
@@ -400,7 +400,7 @@ impl Core {
         received
     }
 
-    /// Moves completions to their rings and events to their owners, and announces what is due.
+    /// Moves completions to their rings and events to their owners, and announces due queues.
     pub(crate) fn deliver(&mut self, now: Instant) {
         if self.policy == AckPolicy::BeforeCompletion {
             self.transmit(now);
@@ -432,7 +432,7 @@ impl Core {
 
     fn tell(&mut self, event: AsyncEvent) {
         let owners = match event {
-            // The engine of each shard that puts something in comes to know it.
+            // The engine of each shard that adds completions reports it.
             AsyncEvent::CqErr(id) => self
                 .rings
                 .get(id)
@@ -447,7 +447,7 @@ impl Core {
             AsyncEvent::SrqErr(srqn) | AsyncEvent::SrqLimitReached(srqn) => {
                 self.srq_owners.get(&srqn).map(std::slice::from_ref)
             }
-            // Not the engine's.
+            // These do not come from the engine.
             AsyncEvent::GidChange
             | AsyncEvent::PortActive
             | AsyncEvent::PortErr
@@ -460,31 +460,31 @@ impl Core {
         self.wakes |= wakes;
     }
 
-    /// Remembers a context's events, to be closed with the device.
+    /// Registers the event queue of a context.
     pub(crate) fn add_context(&mut self, events: &Arc<Queue<AsyncEvent>>) {
         self.contexts.retain(|context| context.strong_count() > 0);
         self.contexts.push(Arc::downgrade(events));
     }
 
-    /// When a turn is due though nothing arrives.
+    /// Returns the time of the next turn without a packet.
     pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
         if self.more {
             return Some(now);
         }
         let port = self.port.poll_timeout();
-        // A busy port that says when to try again is not asked before.
+        // A busy port that names the time of the next attempt is not called before.
         let is_blocked = port.is_some() && !self.batch.is_empty();
         let owed = (self.owes() && !is_blocked).then(|| now + MAX_ACK_DELAY);
         let timers = Instant::first(self.engine.poll_timeout(), port);
         Instant::first(Instant::first(timers, self.rings.deadline()), owed)
     }
 
-    /// Whether there is something to send.
+    /// Returns whether there is something to send.
     pub(crate) fn owes(&self) -> bool {
         !self.batch.is_empty() || self.engine.wants_to_transmit()
     }
 
-    /// The thread that drives this shard is the caller, and need not be woken.
+    /// Removes the calling thread, which drives these shards, from those to wake.
     pub(crate) fn spare_driver(&mut self, shard: ShardSet) {
         self.wakes = self.wakes.without(shard);
     }
@@ -518,7 +518,7 @@ mod tests {
 
     const NOW: Instant = Instant::ZERO;
 
-    /// A message from `a` that `b` has received and not acknowledged.
+    /// Makes `b` receive a message of `a` without acknowledging it.
     fn message(a: &mut End, b: &mut End) {
         b.core.post_recvs(NOW, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();
         a.core.post_send(NOW, a.qpn, SendRequest::send(1, a.sge(8)).signaled()).unwrap();
@@ -587,7 +587,7 @@ mod tests {
             b.core.poll(NOW);
             sent.push(b.log().iter().filter(|event| event.starts_with("tx")).count());
         }
-        // The answer alone, but each sixteenth time an acknowledgement behind it.
+        // The response alone; each sixteenth time with an acknowledgement behind it.
         let expected: Vec<_> = (1..=32).map(|n| if n % 16 == 0 { 2 } else { 1 }).collect();
         assert_eq!(sent, expected);
     }
@@ -651,7 +651,7 @@ mod tests {
         assert_eq!((a.log().len(), a.core.owes()), (0, true));
         a.wire.lock().unwrap().busy = false;
         a.core.turn(NOW);
-        // The first was built when the others were not there yet.
+        // The first was built before the others existed.
         assert_eq!(a.log(), ["tx 1", "tx 2"]);
         for _ in 0..4 {
             b.core.turn(NOW);

@@ -1,4 +1,4 @@
-//! The counters of a device: read at once, and written to a file while it runs.
+//! Counters of a device: read by the program, or written to a file once a second.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ use crate::runtime::down::Down;
 use crate::runtime::shards::Shards;
 use crate::transport::outputs::Counters;
 
-/// What a device has counted since it was opened.
+/// Counters of a device since it was opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DeviceCounters {
@@ -25,20 +25,20 @@ pub struct DeviceCounters {
     pub name: String,
     /// Its address.
     pub ip: IpAddr,
-    /// What the protocol has counted: all queue pairs, and packets that belong to none.
+    /// Protocol counters: of all queue pairs, and of packets to none.
     pub protocol: Counters,
-    /// What the port has counted: datagrams, and what the kernel has dropped.
+    /// Port counters: datagrams, and drops of the kernel.
     pub port: PortCounters,
-    /// What has become of the interface.
+    /// Counters of the interface.
     pub link: LinkCounters,
-    /// What each queue pair has counted.
+    /// Protocol counters of each queue pair.
     pub by_qp: Vec<(Qpn, Counters)>,
 }
 
 impl DeviceCounters {
     pub(crate) fn of(shards: &Shards, name: &str, ip: IpAddr) -> Result<Self, Down> {
         let (protocol, port) = Self::totals(shards)?;
-        // All shards see the same interfaces.
+        // All shards have the same interfaces.
         let link = shards.first().with(|core, _| core.link_counters())?;
         let mut by_qp = Vec::new();
         for shard in shards.iter() {
@@ -47,7 +47,7 @@ impl DeviceCounters {
         Ok(Self { name: name.to_owned(), ip, protocol, port, link, by_qp })
     }
 
-    /// What engines and ports have counted together.
+    /// Returns the sums over all engines and ports.
     pub(crate) fn totals(shards: &Shards) -> Result<(Counters, PortCounters), Down> {
         let mut totals = (Counters::default(), PortCounters::default());
         for shard in shards.iter() {
@@ -59,13 +59,13 @@ impl DeviceCounters {
         Ok(totals)
     }
 
-    /// Every counter of the device.
+    /// Returns every counter of the device.
     pub fn iter(&self) -> impl Iterator<Item = Counter> + use<> {
         self.protocol.iter().chain(self.port.iter()).chain(self.link.iter())
     }
 
-    /// The counters of the device and of each queue pair in the text format of Prometheus: metrics
-    /// `softroce_…_total` with the labels `device` and `ip`, and `softroce_qp_…_total` with `qp` besides.
+    /// Returns the counters of the device and of each queue pair in the text format of Prometheus: metrics
+    /// `softroce_…_total` with the labels `device` and `ip`, and `softroce_qp_…_total` with `qp` in addition.
     ///
     /// ```
     /// # use softroce::verbs::*;
@@ -88,7 +88,7 @@ impl DeviceCounters {
     }
 }
 
-/// Writes the counters of a device to a file, from time to time and at the end.
+/// Writes the counters of a device to a file, once a second and at the end.
 #[derive(Debug)]
 pub(crate) struct Report {
     file: File,
@@ -96,7 +96,7 @@ pub(crate) struct Report {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where the counters of a device are written to.
+/// File with the counters of a device.
 #[derive(Clone, Debug)]
 struct File {
     path: PathBuf,
@@ -105,13 +105,13 @@ struct File {
 }
 
 impl Report {
-    /// Queue pairs that are destroyed and still reported.
+    /// Number of destroyed queue pairs that are still reported.
     pub(crate) const ENDED: usize = 1024;
 
-    /// How often.
+    /// Interval of the writes.
     const PERIOD: Duration = Duration::from_secs(1);
 
-    /// Writes the file for the first time, and starts to.
+    /// Writes the file, and starts the thread that repeats it.
     pub(crate) fn start(
         directory: &Path,
         name: &str,
@@ -127,14 +127,14 @@ impl Report {
         let thread = thread::Builder::new().name(format!("{name}-counters")).spawn(move || {
             while !its_stop.load(Ordering::Acquire) {
                 thread::park_timeout(Self::PERIOD);
-                // There is nobody to tell; a disk that is full may be less so the next time.
+                // An error cannot be reported; a full disk may have space the next time.
                 let _ = its_file.write(&its_shards);
             }
         })?;
         Ok(Self { file, stop, thread: Some(thread) })
     }
 
-    /// The device is done: writes the file for the last time.
+    /// Writes the file for the last time.
     pub(crate) fn finish(self, shards: &Shards) {
         let file = self.file.clone();
         drop(self);
@@ -147,16 +147,16 @@ impl Drop for Report {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It writes as long as it is not told to stop, and cannot fail otherwise.
+            // The thread ends after `stop`, and does not panic.
             let _ = thread.join();
         }
     }
 }
 
 impl File {
-    /// Replaces the file at once, so that nobody reads a half of it.
+    /// Replaces the file atomically.
     fn write(&self, shards: &Shards) -> io::Result<()> {
-        // A device that has failed has counted all that it will.
+        // A failed device counts no more.
         let Ok(counters) = DeviceCounters::of(shards, &self.name, self.ip) else { return Ok(()) };
         let new = self.path.with_extension("prom.new");
         fs::write(&new, counters.prometheus())?;

@@ -1,34 +1,34 @@
 //! Delayed acknowledgements.
 //!
-//! A program that answers a message by another owes an acknowledgement as well. If the peer then sends its next
-//! message, one acknowledgement covers many messages, and a round trip takes two packets in place of four. But a peer
-//! may wait for the acknowledgement before it sends. An acknowledgement therefore waits [`ACK_DELAY`] for the next
-//! message. If the time runs out, the following ones do not wait, until another try.
+//! A program that responds to a message with another one also has to acknowledge it. If the peer sends its next message
+//! without waiting for the acknowledgement, one acknowledgement covers many messages, and a round trip takes two
+//! packets instead of four. So an acknowledgement waits [`ACK_DELAY`] for the next message. If the delay expires, the
+//! following acknowledgements are sent at once, until another attempt.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// Time that an acknowledgement waits after the answer: a few round trips within a machine, or one between
-/// two machines at a switch.
+/// Time that an acknowledgement waits after the response: a few round trips within a machine, or one between two
+/// machines at a switch.
 pub(super) const ACK_DELAY: Duration = Duration::from_micros(50);
 
-/// Maximum number of answers before an acknowledgement is sent.
+/// Maximum number of responses before an acknowledgement is sent.
 const MAX_RESPONSES_PER_ACK: u32 = 16;
 
-/// Number of answers that are acknowledged at once after a delay has run out: after the first one, and at most.
+/// Number of responses that are acknowledged at once after the delay has expired: the first time, and at most.
 const MIN_IMMEDIATE_ACKS: u32 = 64;
 const MAX_IMMEDIATE_ACKS: u32 = 4096;
 
-/// State of the acknowledgement that a shard owes.
+/// State of the pending acknowledgement of a shard.
 #[derive(Debug)]
 pub(crate) struct DelayedAck {
     until: Option<Instant>,
-    /// Answers since the last acknowledgement.
+    /// Responses since the last acknowledgement.
     answers: u32,
-    /// Answers to acknowledge at once before another try.
+    /// Responses to acknowledge at once before another attempt.
     skip: u32,
-    /// What `skip` will be when time runs out again.
+    /// Value of `skip` after the next expiry.
     pause: u32,
 }
 
@@ -37,7 +37,7 @@ impl DelayedAck {
         Self { until: None, answers: 0, skip: 0, pause: MIN_IMMEDIATE_ACKS }
     }
 
-    /// Reports that an answer was sent, and that an acknowledgement is owed.
+    /// Reports that a response was sent, and that an acknowledgement is pending.
     pub(crate) fn response_sent(&mut self, now: Instant) {
         if self.skip > 0 {
             self.skip -= 1;
@@ -47,13 +47,13 @@ impl DelayedAck {
         if self.answers < MAX_RESPONSES_PER_ACK {
             self.until = Some(now + ACK_DELAY);
         } else {
-            // The peer went on each time.
+            // The peer has continued each time.
             self.pause = MIN_IMMEDIATE_ACKS;
             self.sent();
         }
     }
 
-    /// Whether the acknowledgement may wait longer.
+    /// Returns whether the acknowledgement may wait longer.
     pub(crate) fn may_wait(&mut self, now: Instant) -> bool {
         let Some(until) = self.until else { return false };
         if now < until {
@@ -76,7 +76,7 @@ impl DelayedAck {
 mod tests {
     use super::*;
 
-    /// How many of `answers` answers, one each `gap`, delayed the acknowledgement back.
+    /// Returns how many of `answers` responses, one each `gap`, delayed the acknowledgement.
     fn held(delayed: &mut DelayedAck, answers: u32, gap: Duration) -> u32 {
         let mut now = Instant::ZERO;
         let mut held = 0;

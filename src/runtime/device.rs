@@ -1,4 +1,4 @@
-//! Devices: each with addresses that no other of the process has.
+//! Devices: each has addresses that no other device of the process has.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::runtime::down::Down;
 use crate::runtime::peers::Peers;
 use crate::runtime::{CqNumbers, Shards, XrcdTable, generation};
 
-/// One address or several, and all that is behind them. Dropping the last handle sends what is owed,
-/// ends the threads and closes the sockets.
+/// A device with one address or several. Dropping the last handle sends pending packets, ends the threads and closes
+/// the sockets.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) shards: Arc<Shards>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) name: String,
-    /// The first of its addresses.
+    /// The first address.
     pub(crate) ip: IpAddr,
-    /// Its addresses, each in its slot, whether an interface has it now or not.
+    /// GID table, whether or not an interface has the address now.
     pub(crate) gids: Vec<Gid>,
     pub(crate) pkeys: Vec<PKey>,
-    /// Bytes of its socket's receive buffer.
+    /// Receive buffer of its socket, in bytes.
     pub(crate) receive_buffer: u64,
     pub(super) next_pd: AtomicU32,
     pub(crate) xrcds: XrcdTable,
@@ -36,17 +36,17 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// What the device has counted.
+    /// Returns the counters.
     pub(crate) fn counters(&self) -> Result<DeviceCounters, Down> {
         DeviceCounters::of(&self.shards, &self.name, self.ip)
     }
 
-    /// The number of a new protection domain.
+    /// Returns the number of a new protection domain.
     pub(crate) fn next_pd(&self) -> PdId {
         PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Whether it is of this process and not of the one this was forked from.
+    /// Returns whether this process has opened the device, and not its parent.
     pub(super) fn is_ours(&self) -> bool {
         self.generation == generation()
     }
@@ -56,14 +56,14 @@ impl Drop for Device {
     fn drop(&mut self) {
         let (threads, report) = (std::mem::take(&mut self.threads), self.report.take());
         if !self.is_ours() {
-            // The threads are the parent's, and so is what is owed.
+            // The threads and pending packets belong to the parent.
             std::mem::forget((threads, report));
             return;
         }
         self.shards.flush();
         self.shards.iter().for_each(|shard| shard.stop());
         for thread in threads {
-            // A panic has been told to those who wait already.
+            // Waiters have already received an error for a panic.
             let _ = thread.join();
         }
         if let Some(report) = report {

@@ -1,4 +1,4 @@
-//! Environment variables: one table, for the library, the command and whatever else opens devices.
+//! Environment variables: the table for the library, the command, and other programs that open devices.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,15 +15,15 @@ use crate::sys::is_privileged;
 /// An environment variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Variable {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// What its value is.
+    /// Description of valid values.
     pub value: &'static str,
-    /// What it does.
+    /// Description of the effect.
     pub meaning: &'static str,
 }
 
-/// Every environment variable there is. One that is empty counts as not set.
+/// All environment variables. An empty one counts as not set.
 pub const VARIABLES: [Variable; 12] = [
     Variable {
         name: "SOFTROCE_IP",
@@ -87,14 +87,14 @@ pub const VARIABLES: [Variable; 12] = [
     },
 ];
 
-/// What the environment says.
+/// Configuration from the environment.
 ///
-/// [`Context::open`](crate::verbs::Context::open) does as it says, where its options do not say
-/// otherwise; but to write a capture is up to programs.
+/// [`Context::open`](crate::verbs::Context::open) applies it where its options leave a choice; programs write the
+/// capture.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct Environment {
-    /// `SOFTROCE_IP`, in order; none when it is not set.
+    /// `SOFTROCE_IP`, in order; empty if it is not set.
     pub ips: Vec<IpAddr>,
     /// `SOFTROCE_NAME`.
     pub name: Option<String>,
@@ -120,18 +120,18 @@ pub struct Environment {
     pub paths: Option<PathBuf>,
 }
 
-/// How much is told, least first.
+/// Level of messages, in increasing detail.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LogLevel {
     /// Nothing.
     Off,
-    /// What keeps something from being done.
+    /// Failures.
     Error,
-    /// What may be a mistake.
+    /// Possible mistakes.
     Warn,
-    /// What happens, in short.
+    /// Summaries of events.
     Info,
-    /// What happens.
+    /// Events.
     Debug,
     /// Every packet.
     Trace,
@@ -143,17 +143,17 @@ impl Environment {
     ///
     /// # Errors
     ///
-    /// A variable has a value that it cannot have.
+    /// A variable has an invalid value.
     pub fn read() -> Result<Self, EnvError> {
         let trusted = !is_privileged();
         Self::from_variables(|name| env::var_os(name).filter(|_| trusted))
     }
 
-    /// Reads what `lookup` says of each variable.
+    /// Parses the values that `lookup` returns for each variable.
     ///
     /// # Errors
     ///
-    /// A variable has a value that it cannot have.
+    /// A variable has an invalid value.
     ///
     /// ```
     /// use softroce::runtime::Environment;
@@ -227,7 +227,7 @@ impl LogLevel {
     }
 }
 
-/// An environment variable has a value that it cannot have.
+/// Error for an environment variable with an invalid value.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{name}={value}: {reason}")]
 pub struct EnvError {
@@ -235,7 +235,7 @@ pub struct EnvError {
     pub name: &'static str,
     /// Its value.
     pub value: String,
-    /// What is wrong with that.
+    /// Reason.
     pub reason: String,
 }
 

@@ -1,4 +1,4 @@
-//! Which locks the hot path takes: none of them twice for one step.
+//! Locks of the hot path: one step takes none of them twice.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use crate::runtime::wire_of_tests::{End, pair};
 use crate::sync::taken;
 use crate::transport::work::{Completion, RecvRequest, RemoteAddr, SendRequest, Sge};
 
-/// The shard's lock, that of the key table, and that of a completion queue, by what they protect.
+/// Locks of the shard, of the key table and of a completion queue, named by the types they protect.
 const SHARD: &str = "Core";
 const KEYS: &str = "Table";
 const QUEUE: &str = "State<Stamped, EventFdSignal, ShardSet>";
 
-/// As many requests as a burst has packets at most.
+/// Number of requests in a list: the maximum of packets in a burst.
 const LIST: usize = MAX_BURST_SEGMENTS;
 
-/// An end of a connection whose shard has no thread: who takes turns does so here.
+/// An end of a connection with a shard without a thread: the tests take the turns.
 struct Node {
     shard: Shard,
     ring: Arc<Ring>,
     qpn: Qpn,
-    /// Of its memory.
+    /// Parts of its memory.
     small: Sge,
     long: Sge,
     remote: RemoteAddr,
@@ -55,7 +55,7 @@ impl Node {
         posted.unwrap().1.unwrap();
     }
 
-    /// What a poll does that has found nothing before.
+    /// Polls as a program that found nothing before.
     fn turn(&self) {
         self.shard.turn_for(&self.ring.completions).unwrap();
     }

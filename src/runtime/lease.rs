@@ -6,18 +6,18 @@ use std::sync::OnceLock;
 
 use crate::sync::exit_list::Place;
 
-/// A registry of addresses, which leases return to.
+/// Registry of addresses that leases belong to.
 pub(super) trait Lessor: Send + Sync {
-    /// Ends a lease. All sockets at its addresses are closed.
+    /// Ends a lease. All sockets at its addresses are closed by then.
     fn release(&self, ips: &[IpAddr], at_exit: Option<Place>);
 }
 
-/// The right to the only device of this process at some addresses. It lives until the device's sockets are closed.
+/// Right to the only device of this process at some addresses. It ends when the device's sockets are closed.
 pub(crate) struct AddressLease {
     ips: Vec<IpAddr>,
     generation: u32,
     lessor: &'static dyn Lessor,
-    /// The device's place in the list of those that send when the process ends.
+    /// Entry of the device in the list of those that send when the process ends.
     at_exit: OnceLock<Place>,
 }
 
@@ -36,7 +36,7 @@ impl AddressLease {
         self.generation
     }
 
-    /// Keeps the device's place in the exit list. It is set once.
+    /// Stores the device's entry in the exit list. It is set once.
     pub(super) fn keep(&self, at_exit: Place) {
         let _ = self.at_exit.set(at_exit);
     }
@@ -56,7 +56,7 @@ impl fmt::Debug for AddressLease {
 
 #[cfg(test)]
 impl AddressLease {
-    /// A lease of a shard that no device has.
+    /// Returns a lease of a shard without a device.
     pub(super) fn of_tests(ip: impl Into<IpAddr>) -> Self {
         struct NoLessor;
         impl Lessor for NoLessor {

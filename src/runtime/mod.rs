@@ -1,21 +1,20 @@
 //! Clock, threads, locks and wake-ups: where an engine and a port become a device.
 //!
 //! ```text
-//! Device ── one address, or several: key table, GID table, name
-//!   └─ Shards ── one, or several: which queue pair is where
-//!        └─ Shard ── a lock, and who makes progress
-//!             └─ Core ── Engine + Port + bursts on their way + completion rings
+//! Device ── one or more addresses: key table, GID table, name
+//!   └─ Shards ── one or more: the shard of each queue pair
+//!        └─ Shard ── a lock, and the thread that makes progress
+//!             └─ Core ── Engine + Port + pending bursts + completion rings
 //! ```
 //!
-//! A turn **transmits first and receives last**: what is owed and wanted goes out, a bounded batch
-//! comes in, timers run, completions move to their rings, sleepers wake. What it received is
-//! acknowledged by the next turn or `post_send`, for an acknowledgement may ride in the reply's
-//! burst, and one can stand for many (`delayed_ack`). While a thread polls, it leaves 50 µs after the answer at
-//! the latest, or with the second poll in a row that finds nothing if there was no answer; else after
-//! four milliseconds, or with the end of the device; and always before a completion channel announces
-//! it. [`AckPolicy::BeforeCompletion`] is there for those who want it at once.
+//! A turn **transmits first and receives last**: it sends pending packets, receives a bounded batch, runs timers,
+//! delivers completions, and wakes sleeping threads. The next turn or `post_send` acknowledges the received messages,
+//! because an acknowledgement may share a burst with the response, and one may cover many messages (`delayed_ack`).
+//! While a thread polls, the acknowledgement leaves at the latest 50 µs after the response, or without a response at
+//! the second poll in a row that finds nothing. Otherwise it leaves after at most four milliseconds, or when the device
+//! is closed, and always before a completion channel is notified. [`AckPolicy::BeforeCompletion`] sends it at once.
 //!
-//! Who takes turns is in `progress`.
+//! `progress` describes which thread takes turns.
 
 mod clock;
 mod core;
@@ -77,14 +76,13 @@ pub(crate) use shard_set::{ShardSet, may_be_shards};
 pub(crate) use shards::Shards;
 pub(crate) use xrcd::{Xrcd, XrcdTable};
 
-/// When what has arrived is acknowledged.
+/// Time at which received messages are acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum AckPolicy {
-    /// With the reply, or behind several if the peer goes on without it; else when there is nothing
-    /// else to do, and within four milliseconds. The peer's request completes a little later, and a
-    /// round trip is shorter.
+    /// With the response, or after several if the peer continues without it; otherwise when there is nothing else to
+    /// do, and within four milliseconds. The peer's request completes a little later, and a round trip is shorter.
     #[default]
     Lazy,
-    /// Before the completion can be seen here. Costs a system call a message.
+    /// Before the completion is visible here. Costs a system call for each message.
     BeforeCompletion,
 }

@@ -1,19 +1,19 @@
-//! How many completions an armed queue waits for, and how long.
+//! Completion moderation: how many completions an armed queue waits for, and how long.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// How long an armed completion queue waits for more before it is announced: until `count`
-/// completions that it is armed for have come, or `period` after the first. Zero leaves a limit out;
-/// without either it is announced at once, and so it is with a `count` of 1.
+/// Limits up to which an armed completion queue delays its notification: until `count` completions of the armed kind
+/// have arrived, or `period` after the first. Zero disables a limit; without both, or with a `count` of 1, the
+/// notification is immediate.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[doc(alias = "ibv_moderate_cq")]
 pub struct Moderation {
-    /// Completions that are announced together.
+    /// Number of completions per notification.
     #[doc(alias = "cq_count")]
     pub count: u16,
-    /// Microseconds that the first of them may wait.
+    /// Longest delay of the first of them, in microseconds.
     #[doc(alias = "cq_period")]
     pub period: u16,
 }
@@ -24,34 +24,34 @@ impl Moderation {
     }
 }
 
-/// What an armed completion queue waits for, whichever shard brings it.
+/// Moderation state of a completion queue, for all shards that fill it.
 #[derive(Debug, Default)]
 pub(super) struct Moderator {
     moderation: Moderation,
-    /// Completions that it was armed for and that are not announced yet.
+    /// Completions of the armed kind without a notification yet.
     held: u32,
-    /// When they are at the latest.
+    /// Time of their notification at the latest.
     until: Option<Instant>,
 }
 
-/// What is to be done with a completion queue.
+/// Action for a completion queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// Nothing.
     Nothing,
-    /// It is announced now.
+    /// Notify now.
     Announce,
-    /// It is looked at again at this time.
+    /// Check again at this time.
     Later(Instant),
 }
 
 impl Moderator {
-    /// Sets the rule. When the first of what is held must be announced is decided anew.
+    /// Sets the limits. The time of the pending notification is computed anew.
     pub(super) fn moderate(&mut self, moderation: Moderation) {
         (self.moderation, self.until) = (moderation, None);
     }
 
-    /// So many more are held. With none more, time may have run out.
+    /// Adds `more` completions; 0 if only time has passed.
     pub(super) fn hold(&mut self, now: Instant, more: u32) -> Verdict {
         self.held += more;
         if self.is_complete(now) {

@@ -1,4 +1,4 @@
-//! How devices are opened.
+//! Opening of devices.
 
 use std::io;
 use std::iter;
@@ -33,29 +33,28 @@ use crate::transport::window::DEFAULT_RECEIVE_BUFFER;
 /// Configuration of a device.
 pub(crate) struct DeviceConfig {
     pub(crate) address: Address,
-    /// Its other addresses.
+    /// Further addresses.
     pub(crate) also: Vec<IpAddr>,
     pub(crate) name: String,
     pub(crate) receive_buffer: Option<usize>,
     pub(crate) reorder_buffer: Option<u64>,
     pub(crate) source_port: Option<u16>,
     pub(crate) via: PortKind,
-    /// How many shards it has.
+    /// Number of shards.
     pub(crate) shards: u8,
     pub(crate) ack_policy: AckPolicy,
     pub(crate) impairments: Option<Impairments>,
     pub(crate) capture: Option<Box<dyn Sink>>,
     /// The P_Key table.
     pub(crate) pkeys: Vec<PKey>,
-    /// The directory that the counters are written to.
+    /// Directory for the counters file.
     pub(crate) counters: Option<PathBuf>,
-    /// Whether it is to be different from what an address opens by itself. A device that is open
-    /// already cannot follow such wishes.
+    /// The options differ from those of an unconfigured device. A device that is open already cannot apply them.
     pub(crate) special: bool,
 }
 
 impl DeviceConfig {
-    /// The addresses of a device with `ip` for its first.
+    /// Returns the addresses of a device whose first is `ip`.
     fn ips(&self, ip: IpAddr) -> Result<Vec<IpAddr>, OpenError> {
         let ips: Vec<_> = iter::once(ip).chain(self.also.iter().copied()).collect();
         if ips.len() > MAX_ADDRESSES {
@@ -66,7 +65,7 @@ impl DeviceConfig {
         Ok(ips)
     }
 
-    /// Opens the ports of a device with these addresses, one a shard, and says what packets they carry.
+    /// Opens the ports of a device, one for each shard, and returns the MTU of all.
     fn open_ports(
         &self,
         ips: &[IpAddr],
@@ -86,7 +85,7 @@ impl DeviceConfig {
         Ok((ports, active_mtu))
     }
 
-    /// Makes a shard around each port, with an engine that finds memory in `memory`.
+    /// Returns a shard for each port, with an engine that uses `memory`.
     fn start_shards(
         &mut self,
         ports: Vec<Box<dyn Port>>,
@@ -106,11 +105,11 @@ impl DeviceConfig {
         Ok(Shards::new(shards))
     }
 
-    /// Puts around the ports of all shards what the options ask for. The capture shows what is on the wire,
-    /// so it is inside.
+    /// Wraps the ports of all shards as the options require. The capture shows the packets on the wire, so it is
+    /// inside.
     fn wrap(&mut self, ports: Vec<Box<dyn Port>>) -> io::Result<Vec<Box<dyn Port>>> {
         let several = ports.len() > 1;
-        // What one port shows needs no lock.
+        // The capture of a single port needs no lock.
         let mut sinks: Vec<Box<dyn Sink>> = match self.capture.take() {
             Some(sink) if several => {
                 let shared = Shared::new(sink);
@@ -123,7 +122,7 @@ impl DeviceConfig {
                 port = Box::new(Capture::new(port, sink));
             }
             if let Some(impairments) = self.impairments {
-                // They are not to lose in step.
+                // The shards must not lose the same packets.
                 let seed = impairments.seed.wrapping_add(index);
                 port = Box::new(Impair::new(port, &Impairments { seed, ..impairments }));
             }
@@ -140,22 +139,22 @@ impl DeviceConfig {
     }
 }
 
-/// Addresses that a device may have: as many as the index of a source GID names.
+/// Maximum number of addresses of a device: the range of a source GID index.
 const MAX_ADDRESSES: usize = 256;
 
-/// Which address a device is to have for its first.
+/// First address of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Address {
     /// This one.
     Ip(IpAddr),
-    /// That of the device which this process has taken without being told one; else the first free.
+    /// That of the device that this process has opened without an address; otherwise the first free one.
     Own,
     /// The first free of 127.0.0.1, 127.0.0.2, …
     Free,
 }
 
 impl Device {
-    /// The device at some addresses: the one that is open, or a new one.
+    /// Opens the device at some addresses, or returns the one that is open.
     pub(crate) fn open(mut config: DeviceConfig) -> Result<Arc<Self>, OpenError> {
         check_pkeys(&config.pkeys)?;
         if !may_be_shards(config.shards) {
@@ -184,7 +183,7 @@ impl Device {
         }
     }
 
-    /// Whether it is the device that is wanted at these addresses, of which it has the one that is taken.
+    /// Returns the device if it has the requested addresses and options. `taken` is an address that it has.
     fn suits(
         self: Arc<Self>,
         config: &DeviceConfig,
@@ -212,7 +211,7 @@ impl Device {
         let mut addresses = loopback_addresses().filter(|ip| !also.contains(ip)).peekable();
         while let Some(ip) = addresses.next() {
             let Some(lease) = registry::claim_free(&config.ips(ip)?) else { continue };
-            // Looking up the owner of an address takes long; the error names that of the last alone.
+            // Finding the owner of an address takes long; the error names that of the last one only.
             let is_last = addresses.peek().is_none() || !config.via.is_of_host();
             if !is_last && UdpSocket::bind((ip, ROCE_PORT)).is_err() {
                 continue;
@@ -279,7 +278,7 @@ impl Device {
             generation,
         };
         for shard in device.shards.iter() {
-            // Those that have started end with the device.
+            // Threads that have started end with the device.
             let thread = spawn(&config.name, shard).map_err(os("starting a thread"))?;
             device.threads.push(thread);
         }
@@ -289,7 +288,7 @@ impl Device {
     }
 }
 
-/// Whether a port may have this P_Key table (IBTA vol 1, §10.9.1).
+/// Checks a P_Key table (IBTA vol 1, §10.9.1).
 fn check_pkeys(pkeys: &[PKey]) -> Result<(), OpenError> {
     if pkeys.is_empty() {
         return Err(OpenError::NoPKey);
@@ -306,7 +305,7 @@ fn check_pkeys(pkeys: &[PKey]) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// The addresses that devices take which are told none: the first that is free.
+/// Returns the addresses that a device without a given address tries in order.
 pub fn loopback_addresses() -> impl Iterator<Item = IpAddr> {
     (1..=254).map(|host| Ipv4Addr::new(127, 0, 0, host).into())
 }

@@ -33,16 +33,16 @@ pub enum OpenError {
     /// A port of another kind cannot be opened, such as a [`CustomPort`](crate::port::CustomPort).
     #[error(transparent)]
     OtherPort(Box<dyn std::error::Error + Send + Sync>),
-    /// The environment says something that makes no sense.
+    /// An environment variable is invalid.
     #[error(transparent)]
     Environment(#[from] EnvError),
     /// Every loopback address is taken.
     #[error("no address of 127.0.0.1 to 127.0.0.254 is free{}", Because(last.as_ref()))]
     NoneFree {
-        /// Why the last one could not be had, unless it is a device of this process.
+        /// Reason for the last one, unless it is a device of this process.
         last: Option<udp::OpenError>,
     },
-    /// The device is open already, and cannot take options that the first to open it has not given.
+    /// The device is open already, and cannot apply options.
     #[error("the device at {ip} is open already; options must be given when it is opened first")]
     AlreadyOpen {
         /// Its address.
@@ -62,26 +62,26 @@ pub enum OpenError {
         /// The address.
         ip: IpAddr,
     },
-    /// There are more addresses than a GID table holds.
+    /// There are more addresses than the GID table has entries.
     #[error("{found} addresses are given: a device takes {max} at most")]
     TooManyAddresses {
-        /// How many.
+        /// The number given.
         found: usize,
-        /// How many there can be, by the index of a source GID.
+        /// The maximum.
         max: usize,
     },
-    /// The interface carries no packet.
+    /// The MTU of the interface is too small for any packet.
     #[error("the interface of {ip} has an MTU of {mtu}, which carries no packet of 256 bytes")]
     LinkMtu {
         /// The address.
         ip: IpAddr,
-        /// Bytes of an IP packet.
+        /// The MTU for IP packets.
         mtu: usize,
     },
-    /// The low bits of queue pair numbers do not name so many shards.
+    /// The number of shards is no power of two up to 64.
     #[error("a device has 1, 2, 4, 8, 16, 32 or 64 shards, not {found}")]
     Shards {
-        /// What was asked for.
+        /// The number requested.
         found: u8,
     },
     /// Ports of this kind have one shard.
@@ -90,7 +90,7 @@ pub enum OpenError {
          several processes share an address by packet"
     )]
     ShardsVia {
-        /// How many.
+        /// The number requested.
         shards: u8,
         /// Name of the kind of port.
         via: &'static str,
@@ -98,10 +98,10 @@ pub enum OpenError {
     /// The P_Key table has no entry.
     #[error("the P_Key table is empty: a port belongs to one partition at least")]
     NoPKey,
-    /// No partition has this key.
+    /// The P_Key is invalid.
     #[error("P_Key {0} names no partition: its lower 15 bits are 0")]
     InvalidPKey(PKey),
-    /// A partition is in the P_Key table twice, which would leave open what its member may do.
+    /// Two P_Keys name the same partition, so that its kind of membership is ambiguous.
     #[error("P_Keys {first} and {second} name the same partition")]
     SamePartition {
         /// One entry.
@@ -109,20 +109,20 @@ pub enum OpenError {
         /// The other.
         second: PKey,
     },
-    /// Counters cannot be written where they are wanted.
+    /// The counters file cannot be written.
     #[error("counters cannot be written to directory {}: {source}", directory.display())]
     Counters {
-        /// Where.
+        /// The directory.
         directory: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The system refuses something else.
+    /// The system refuses a call.
     #[error("{what}: {source}")]
     Os {
-        /// What was asked for.
+        /// The call.
         what: &'static str,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! How the ports of a device are opened, at each of its addresses.
+//! Opening of the ports of a device, at each of its addresses.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use crate::port::{OpenPortError, Port, PortConfig, PortKind, PortOpener};
 use crate::runtime::open_error::OpenError;
 use crate::runtime::{LogLevel, log};
 
-/// Begins to open a device with ports of a kind at these addresses, for this many shards.
+/// Returns the opener of a device with ports of a kind, at these addresses, with this many shards.
 pub(crate) fn opener(
     via: &PortKind,
     ips: &[IpAddr],
@@ -19,8 +19,8 @@ pub(crate) fn opener(
     Ok(via.opener(ips)?)
 }
 
-/// Opens the ports of a device with these addresses, one for each shard, each as `configured`. Passes every port of
-/// which they are made to `seen`.
+/// Opens the ports of a device, one for each shard, with the configuration of `configured`. Passes every single port to
+/// `seen`.
 pub(crate) fn open(
     opener: &dyn PortOpener,
     ips: &[IpAddr],

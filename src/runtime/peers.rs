@@ -1,8 +1,7 @@
-//! What may be on its way to the peers of a device with several shards.
+//! Receive buffers of the peers of a device with several shards.
 //!
-//! What a peer's socket bears is for all that we send there, and each shard limits what it sends by itself
-//! (`transport::window`). So each of those that have connections to a peer has its part, and the others have
-//! none.
+//! The receive buffer of a peer's socket limits the sum of all shards, and each shard limits its packets by itself
+//! (`transport::window`). So the shards with connections to a peer get equal parts of it, and the others none.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,10 +14,10 @@ use crate::runtime::shards::Shards;
 use crate::sync::Mutex;
 use crate::transport::window::DEFAULT_RECEIVE_BUFFER;
 
-/// Number of peers from which on those that no shard remembers are removed.
+/// Number of peers from which on unused ones are removed.
 const MIN_PRUNED: usize = 2048;
 
-/// The peers that shards have connections to.
+/// Peers with connections to shards.
 #[derive(Debug, Default)]
 pub(crate) struct Peers(Mutex<Known>);
 
@@ -26,7 +25,7 @@ pub(crate) struct Peers(Mutex<Known>);
 #[derive(Debug)]
 struct Known {
     peers: HashMap<IpAddr, Peer>,
-    /// Number of peers at which [`prune`](Self::prune) looks again.
+    /// Number of peers at which [`prune`](Self::prune) runs again.
     prune_at: usize,
 }
 
@@ -34,12 +33,12 @@ struct Known {
 struct Peer {
     /// Bytes of its socket's receive buffer.
     receive_buffer: u64,
-    /// Those of ours that share it.
+    /// Shards that share it.
     shards: ShardSet,
 }
 
 impl Peers {
-    /// A shard is about to send to `peer`, and more is known of its receive buffer, or not.
+    /// Registers that a shard connects to `peer`, and updates the size of its receive buffer if it is given.
     pub(crate) fn meet(
         &self,
         shards: &Shards,
@@ -53,7 +52,7 @@ impl Peers {
             };
             return receive_buffer.map_or(Ok(()), tell);
         }
-        // Held until all know of it, so that they know the same.
+        // Locked until all shards have the new size.
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.prune(|peer| {
             let knows = |shard: &Arc<Shard>| shard.with(|core, _| core.engine.knows_peer(peer));
@@ -77,7 +76,7 @@ impl Default for Known {
 }
 
 impl Known {
-    /// Removes peers that are no longer known, once there are twice as many as were left the last time.
+    /// Removes peers that no shard uses, when there are twice as many as after the last time.
     fn prune(&mut self, is_known: impl Fn(IpAddr) -> bool) {
         if self.peers.len() >= self.prune_at {
             self.peers.retain(|peer, _| is_known(*peer));
@@ -87,7 +86,7 @@ impl Known {
 }
 
 impl Peer {
-    /// What each of those that share it may believe that it is.
+    /// Returns the part of each shard.
     fn part(self) -> u64 {
         self.receive_buffer / u64::from(self.shards.len().max(1))
     }

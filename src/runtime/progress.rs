@@ -9,32 +9,32 @@
 //!                       ▼     │
 //!   start ────────▶  Socket ──┘
 //!                     │   ▲
-//!    woken, and some- │   │ 1 to 4 ms without a turn by
-//!    body else took a │   │ anybody, and nobody waits
-//!    turn just now    ▼   │
+//!    woken, and       │   │ 1 to 4 ms without a turn of
+//!    another thread   │   │ another thread, none waiting
+//!    took a turn      ▼   │
 //!                    Watch ◀──────────────────┐
-//!                     │                       │ event: the one who waited
-//!                     │ 1 to 4 ms without a   │ has left
-//!                     │ turn by anybody, and  │
-//!                     │ somebody waits        │
+//!                     │                       │ event: the waiting
+//!                     │ 1 to 4 ms without a   │ thread has left
+//!                     │ turn of another       │
+//!                     │ thread, one waiting   │
 //!                     └──────────────────▶ Parked
 //! ```
 //!
-//! * **Socket**: the thread sleeps on the port's descriptors and its eventfd, until the engine's next deadline. While the
-//!   program has polled a short time ago, it does not receive a stream of UC or UD messages to the last receive request:
-//!   that program has lost the processor for a moment. If packets had waited when the thread came back from watching, it
-//!   stays on the socket for a while, although other threads take turns: the program polls for completions rarely, and
+//! * **Socket**: the thread sleeps on the port's descriptors and its eventfd, until the engine's next deadline. If the
+//!   program polled a short time ago, the thread does not receive UC or UD messages beyond the last receive request: the
+//!   program is waiting for a CPU and will post more. If packets had waited when the thread came back from Watch, it
+//!   stays on the socket for a while although other threads take turns: the program polls for completions rarely, and
 //!   waits for its memory to change.
-//! * **Watch**: the thread sleeps on its eventfd only, until a millisecond after the last turn of another thread; then two
-//!   and four milliseconds while turns are taken, because each look takes the processor from the polling thread. So the
-//!   thread sends what a turn left owed after four milliseconds at the latest.
-//! * **Parked**: the thread sleeps on its eventfd without limit. A waiting thread drives the device: it sleeps on the
-//!   port's descriptors itself, because a wake-up by another thread takes ten times as long.
+//! * **Watch**: the thread sleeps on its eventfd only, until a millisecond after the last turn of another thread; then
+//!   two and four milliseconds while turns are taken, because each check takes the CPU from the polling thread. So the
+//!   thread sends pending packets of a turn after four milliseconds at the latest.
+//! * **Parked**: the thread sleeps on its eventfd without limit. A waiting thread of the program drives the device: it
+//!   sleeps on the port's descriptors itself, because a wake-up by another thread takes ten times as long.
 //!
-//! One of the waiting threads drives the device. The others are passengers and sleep on their queues. While there are
-//! passengers, the device's thread stays on the socket, so that it can take over when the driver leaves. Tasks, and
-//! threads that sleep on the descriptors of completion channels ([`Shard::register_waiter`]), never drive: while no other
-//! thread is on the socket, the device's thread is.
+//! One of the waiting threads is the driver of the device. The others are passengers and sleep on their queues. While
+//! there are passengers, the device's thread stays on the socket, so that it can take over when the driver leaves.
+//! Tasks, and threads that sleep on the descriptors of completion channels ([`Shard::register_waiter`]), never drive:
+//! while no other thread is on the socket, the device's thread is.
 //!
 //! A device with several shards has such a thread for each. A thread that polls a queue which several shards fill takes a
 //! turn of each. A thread that waits for the queue drives one of the shards and registers at the others ([`Shards`]).
@@ -59,15 +59,15 @@ use crate::sync::progress::{Role, ThreadState};
 use crate::sys::{Woken, processor_time, sleep_on};
 use crate::time::Instant;
 
-/// Longest time that the thread watches between two looks.
+/// Longest interval of the checks in Watch.
 const MAX_WATCH_INTERVAL: Duration = Duration::from_millis(4);
 
-/// Time that a polling program gets to post receive requests of UC and UD before messages are dropped: longer than it
-/// loses the processor.
+/// Time in which a polling program may post receive requests of UC and UD before messages are dropped: longer than it
+/// waits for a CPU.
 const POLLER_GRACE: Duration = Duration::from_millis(20);
 
-/// Time that the thread stays on the socket after packets have waited for it. It doubles each time in a row that
-/// this happens, up to the maximum.
+/// Time that the thread stays on the socket after packets have waited for it. It doubles each time in a row that this
+/// happens, up to the maximum.
 const MIN_SOCKET_STAY: Duration = Duration::from_millis(16);
 const MAX_SOCKET_STAY: Duration = Duration::from_secs(1);
 
@@ -77,19 +77,19 @@ const SPIN_TIME: Duration = Duration::from_micros(50);
 /// Decides how long the device's thread stays off the socket while other threads poll.
 #[derive(Debug)]
 pub(super) struct IdleBackoff {
-    /// Time that the thread watches until the next look.
+    /// Interval until the next check in Watch.
     watch_interval: Duration,
-    /// How long it stayed on the socket when packets had waited last.
+    /// Length of the last stay on the socket.
     stay: Duration,
-    /// Until when it stays there.
+    /// End of the current stay.
     stays_until: Instant,
-    /// Start of the last turn of another thread that the last look found.
+    /// Start of the last turn of another thread at the last check.
     turn: Instant,
-    /// The last look, and what the process had of the processor by then.
+    /// Time of the last check, and CPU time of the process until then.
     looked: (Instant, Duration),
-    /// Since when there is nothing to do on the socket.
+    /// Start of the idle period on the socket.
     idle_since: Option<Instant>,
-    /// The last time there was something to do again within [`SPIN_TIME`].
+    /// The last idle period was shorter than [`SPIN_TIME`].
     is_busy: bool,
 }
 
@@ -106,27 +106,26 @@ impl IdleBackoff {
         }
     }
 
-    /// Whether the program has run since the last look, given what it has had of the processor. A program
-    /// that was waiting for the processor looks as if it did not poll, and is not to be helped by taking
-    /// more of that from it.
+    /// Returns whether the program has used the CPU since the last check, given the CPU time of the process. A program
+    /// that waits for a CPU appears not to poll, and must not lose more CPU time to this thread.
     fn has_run(&mut self, now: Instant, processor: Duration) -> bool {
         let (before, had) = std::mem::replace(&mut self.looked, (now, processor));
         processor.saturating_sub(had) * 2 > now - before
     }
 
-    /// Whether another thread has begun a turn since the last look. `turn` is the start of the last one.
+    /// Returns whether another thread has begun a turn since the last check. `turn` is the start of the last one.
     fn has_turn_begun(&mut self, turn: Instant) -> bool {
         std::mem::replace(&mut self.turn, turn) != turn
     }
 
-    /// Reports that there was something to do.
+    /// Reports work.
     fn found_work(&mut self, now: Instant) {
         if let Some(since) = self.idle_since.take() {
             self.is_busy = now - since < SPIN_TIME;
         }
     }
 
-    /// Reports that there is nothing to do. Returns whether the thread looks again at once.
+    /// Reports that there is no work. Returns whether the thread tries again at once.
     fn may_spin(&mut self, now: Instant) -> bool {
         let since = *self.idle_since.get_or_insert(now);
         self.is_busy && now - since < SPIN_TIME
@@ -145,7 +144,7 @@ impl IdleBackoff {
 }
 
 impl Shard {
-    /// The body of the device's thread, until the device is closed.
+    /// Runs the device's thread until the device is closed.
     pub(crate) fn run(&self) {
         let body = AssertUnwindSafe(|| {
             let mut state = ThreadState::Socket;
@@ -175,7 +174,7 @@ impl Shard {
 
     pub(super) fn socket(&self, backoff: &mut IdleBackoff) -> Result<ThreadState, Down> {
         loop {
-            // There may be something to do without end: a port that stays busy or broken.
+            // The loop may never run out of work: a port that stays busy or broken.
             if self.progress.is_closing() {
                 return Ok(ThreadState::Socket);
             }
@@ -196,12 +195,12 @@ impl Shard {
             let found = core.turn(now);
             if found == PollOutcome::Nothing && backoff.may_spin(now) {
                 self.release(core, now);
-                // With more threads than processors, another one may have work.
+                // With more threads than CPUs, another one may have work.
                 thread::yield_now();
                 continue;
             }
             if found == PollOutcome::Nothing {
-                // Under the lock, so that a thread that brings an earlier deadline sees it.
+                // Under the lock, so that a thread that sets an earlier deadline sees it.
                 let until = core.deadline(now);
                 self.thread_sleep.set(Some(until.unwrap_or(AtomicDeadline::NEVER)));
                 self.release(core, now);
@@ -237,9 +236,9 @@ impl Shard {
             let driven = self.progress.is_driven();
             return Ok(if driven { ThreadState::Parked } else { ThreadState::Socket });
         }
-        // The thread that takes turns also sends what is due. A wake-up for that would take the processor from it.
+        // The thread that takes turns also sends due packets. A wake-up for that would take the CPU from it.
         let rest = match backoff.watch_interval.saturating_sub(idle) {
-            // That turn takes long.
+            // That turn is still running.
             Duration::ZERO => backoff.watch_interval,
             rest => rest,
         };
@@ -262,7 +261,7 @@ impl Shard {
         self.progress.unregister_task();
     }
 
-    /// Whether a thread that waits for something drives it.
+    /// Returns whether a waiting thread drives the shard.
     pub(crate) fn is_driven(&self) -> bool {
         self.progress.is_driven()
     }
@@ -275,8 +274,7 @@ impl Shard {
         ThreadState::Watch
     }
 
-    /// Waits for something in `queue`, until `until`, and drives the device meanwhile if no other
-    /// thread does.
+    /// Waits for an item in `queue`, until `until`, and drives the device meanwhile if no other thread does.
     pub(crate) fn wait<T>(
         &self,
         queue: &Queue<T>,
@@ -302,7 +300,7 @@ impl Shard {
         waited.or_else(|down| self.rest(queue, down))
     }
 
-    /// Waits for something in `queue` that others bring.
+    /// Waits for an item in `queue` from other threads.
     pub(super) fn block<T>(
         &self,
         queue: &Queue<T>,
@@ -316,8 +314,7 @@ impl Shard {
         }
     }
 
-    /// Takes an item that a failed device has left in `queue`, above all a flushed request. A forked child
-    /// takes none.
+    /// Takes an item that a failed device has left in `queue`, such as a flushed request. A forked child takes none.
     fn rest<T>(&self, queue: &Queue<T>, down: Down) -> Result<Waited<T>, Down> {
         if down == Down::Forked {
             return Err(down);
@@ -374,7 +371,7 @@ impl Shard {
         }
     }
 
-    /// Time since a thread other than the device's began a turn.
+    /// Returns the time since a thread other than the device's began a turn.
     pub(super) fn idle_for(&self, now: Instant) -> Duration {
         now - self.last_turn()
     }
@@ -383,7 +380,7 @@ impl Shard {
         Instant::from_nanos(self.last_turn.load(Ordering::Relaxed))
     }
 
-    /// Sleeps until `event_fd`, a packet if `on_port`, or `until`; or until a signal interrupts it.
+    /// Sleeps until `event_fd`, a packet if `on_port`, `until`, or a signal.
     fn sleep(
         &self,
         event_fd: &EventFd,
@@ -397,12 +394,12 @@ impl Shard {
         } else {
             sleep_on(&[event_fd.as_raw_fd()], timeout)
         };
-        // When the kernel refuses to wait there is no better than to look again.
+        // If the kernel refuses to wait, try again.
         woken.unwrap_or(Woken::TimedOut)
     }
 }
 
-/// The role of the driver. Its end wakes the device's thread, if that thread has to go on in its place.
+/// Role of the driver. Its end wakes the device's thread if that has to take over.
 struct DriverGuard<'a, T> {
     shard: &'a Shard,
     queue: &'a Queue<T>,

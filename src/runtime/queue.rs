@@ -1,4 +1,4 @@
-//! The queues of completions, notifications and events: [`BlockingQueue`] with the sleeps, descriptors and clock of this
+//! Queues of completions, notifications and events: [`BlockingQueue`] with the sleeps, descriptors and clock of this
 //! process.
 
 use std::ops::Deref;
@@ -31,7 +31,7 @@ impl queue::Sleepers for Sleepers {
     }
 }
 
-/// A bounded queue. Its set of consumers consists of the shards that they drive.
+/// A bounded queue. Its consumers are the shards whose drivers wait for it.
 #[derive(Debug)]
 pub(crate) struct Queue<T>(BlockingQueue<T, Sleepers, EventFdSignal, ShardSet>);
 
@@ -46,14 +46,14 @@ impl<T> Deref for Queue<T> {
 /// Result of a push.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pushed {
-    /// The item is in the queue, and the threads that drive these shards wait for it.
+    /// The item is in the queue; the drivers of these shards wait for it.
     Waking(ShardSet),
     /// The queue had no room.
     Full,
 }
 
 impl Pushed {
-    /// Returns the shards with drivers that wait for the item.
+    /// Returns the shards whose drivers wait for the item.
     pub(crate) fn wakes(self) -> ShardSet {
         match self {
             Self::Waking(these) => these,
@@ -62,19 +62,19 @@ impl Pushed {
     }
 }
 
-/// The effect of a signal on a thread that waits, when its handler has run.
+/// Effect of a signal on a waiting thread, after its handler has run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OnSignal {
-    /// The thread waits on.
+    /// The wait continues.
     Wait,
-    /// That on a thread that reads from a pipe: with `SA_RESTART` it waits on, without the wait ends.
+    /// As in `read` from a pipe: with `SA_RESTART` the wait continues, otherwise it ends.
     AsRead,
 }
 
-/// The end of a wait.
+/// Result of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Waited<T> {
-    /// There is something.
+    /// An item.
     Item(T),
     /// The time is over, or the queue is closed.
     Over,
@@ -84,7 +84,7 @@ pub(crate) enum Waited<T> {
 
 #[cfg(test)]
 impl<T> Waited<T> {
-    /// The item, if there is one.
+    /// Returns the item, if there is one.
     pub(crate) fn item(self) -> Option<T> {
         match self {
             Self::Item(item) => Some(item),
@@ -94,12 +94,12 @@ impl<T> Waited<T> {
 }
 
 impl<T> Queue<T> {
-    /// An empty queue for `capacity` items.
+    /// Returns an empty queue for `capacity` items.
     pub(crate) fn new(capacity: usize) -> Self {
         Self(BlockingQueue::new(capacity))
     }
 
-    /// Puts an item in.
+    /// Appends an item.
     pub(crate) fn push(&self, item: T) -> Pushed {
         let mut filling = self.fill();
         if !filling.push(item, false) {
@@ -108,8 +108,8 @@ impl<T> Queue<T> {
         Pushed::Waking(filling.end())
     }
 
-    /// Blocks until there is an item, until `until`, or until the queue is closed; and until a signal ends the wait, if
-    /// `on_signal` says so.
+    /// Blocks until there is an item, until `until`, or until the queue is closed; with [`OnSignal::AsRead`] also until
+    /// a signal.
     pub(crate) fn block(&self, until: Option<Instant>, on_signal: OnSignal) -> Waited<T> {
         let timeout = || {
             let rest = until.map(|until| until - clock::now());
@@ -128,7 +128,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Whether an item wakes the thread that drives a shard.
+    /// Sets whether an item wakes the thread that drives a shard.
     pub(crate) fn set_driven(&self, shard: ShardSet, is_driven: bool) {
         self.change_drivers(|all| if is_driven { all | shard } else { all.without(shard) });
     }

@@ -1,4 +1,4 @@
-//! The devices of this process: which addresses each has, and their last packets when the process ends.
+//! Registry of the devices of this process by address, and their last packets when the process ends.
 
 use std::net::IpAddr;
 use std::process;
@@ -13,13 +13,13 @@ use crate::sync::claims::{self, Claims};
 use crate::sync::exit_list::{ExitList, Place};
 use crate::sys::{PerProcess, at_exit, generation};
 
-/// A child of a fork has an empty registry of its own: no lock of its parent is held there.
+/// A forked child has an empty registry of its own, without locks that a thread of its parent held.
 static REGISTRY: PerProcess<Registry> = PerProcess::new(Registry::new);
 
-/// The maximum number of devices that send their last packets when the process ends.
+/// Maximum number of devices that send their last packets when the process ends.
 const MAX_FLUSHED_DEVICES: usize = 1024;
 
-/// The maximum number of packets that [`flush`] sends.
+/// Maximum number of packets that [`flush`] sends.
 const MAX_LAST_PACKETS: usize = 64;
 
 struct Registry {
@@ -28,7 +28,7 @@ struct Registry {
     default: Mutex<Weak<Device>>,
     at_exit: ExitList<Weak<Shards>>,
     generation: u32,
-    /// The number of the process. A child of `vfork` has the memory and the generation of its parent.
+    /// Process ID. A child of `vfork` has the memory and the generation of its parent.
     process: u32,
 }
 
@@ -50,7 +50,7 @@ impl Registry {
 
 impl Lessor for Registry {
     fn release(&self, ips: &[IpAddr], at_exit: Option<Place>) {
-        // In a forked child another thread of the parent may hold the locks for ever.
+        // In a forked child, a lock may stay locked for ever by another thread of the parent.
         if self.generation != generation() {
             return;
         }
@@ -63,13 +63,13 @@ impl Lessor for Registry {
 
 /// The device at one of some addresses, or the right to open one there.
 pub(super) enum Claimed {
-    /// The device at the first of them that is taken.
+    /// The device at the first address that is taken.
     Device(IpAddr, Arc<Device>),
     /// The right to open a device at all of them.
     Caller(AddressLease),
 }
 
-/// Finds the device at the first of these addresses that has one, or claims all of them at once. Waits while that
+/// Finds the device at the first of these addresses that has one, or leases all of them at once. Waits while that
 /// device is being opened or closed.
 pub(super) fn find_or_claim(ips: &[IpAddr]) -> Claimed {
     let registry = REGISTRY.get();
@@ -79,13 +79,13 @@ pub(super) fn find_or_claim(ips: &[IpAddr]) -> Claimed {
     }
 }
 
-/// Claims addresses, unless one of them has a device that is open, being opened or being closed.
+/// Leases addresses, unless one of them has a device that is open, being opened or being closed.
 pub(super) fn claim_free(ips: &[IpAddr]) -> Option<AddressLease> {
     let registry = REGISTRY.get();
     registry.devices.claim_free(ips).then(|| registry.lease(ips))
 }
 
-/// Enters a device at the addresses of its lease.
+/// Registers a device at the addresses of its lease.
 pub(super) fn enter(device: &Arc<Device>) {
     flush_at_exit();
     let lease = device.shards.first().lease();
@@ -113,8 +113,7 @@ pub(super) fn default_device() -> MutexGuard<'static, Weak<Device>> {
 
 /// Sends the last packets of all devices when the process ends by `exit`.
 fn flush_at_exit() {
-    /// A `Once` would remain taken in a child that another thread forks during the call. A second hook does nothing
-    /// that the first has not done.
+    /// A `Once` would stay locked in a child that another thread forks during the call. A second hook has no effect.
     static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
     if !IS_INSTALLED.load(Ordering::Acquire) {
         at_exit(flush_all);
@@ -122,12 +121,12 @@ fn flush_at_exit() {
     }
 }
 
-/// Sends what the devices of this process owe their peers, for its end by `exit`.
+/// Sends pending packets of the devices of this process, when it ends by `exit`.
 extern "C" fn flush_all() {
     each_at_exit(|shards| shards.iter().for_each(|shard| shard.flush_at_exit()));
 }
 
-/// Sends the acknowledgements that the devices of this process owe their peers, for its end by `_exit`.
+/// Sends pending acknowledgements of the devices of this process, when it ends by `_exit`.
 ///
 /// Every step is async-signal-safe, so a signal handler may call this: it allocates nothing, waits for no lock, and
 /// sends at most 64 packets. A device that another thread uses at the moment, or that the signal has interrupted, sends

@@ -15,41 +15,41 @@ use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::Completion;
 
-/// The announcement of an armed completion queue.
+/// Notification of an armed completion queue.
 pub(crate) trait Announce: Send + Sync {
-    /// Announces the queue. Returns the shards with drivers that wait for it.
+    /// Notifies the channel. Returns the shards whose drivers wait for it.
     fn announce(&self) -> ShardSet;
 
-    /// Whether the announcement is waited for through a descriptor.
+    /// Returns whether a thread waits for the notification through a descriptor.
     fn is_exported(&self) -> bool;
 
-    /// The device has failed: nothing will be announced any more.
+    /// Closes the channel of a failed device.
     fn close(&self);
 }
 
-/// Completions between the device, which puts them in, and the application.
+/// Completions from the device to the application.
 pub(crate) struct Ring {
     pub(crate) completions: Queue<Stamped>,
     request: NotifyRequest,
     announce: Option<Box<dyn Announce>>,
-    /// What is armed for and not announced yet, of all shards.
+    /// Moderation of the armed completions, of all shards.
     moderator: Mutex<Moderator>,
-    /// Shards that put completions in.
+    /// Shards that add completions.
     feeders: SharedShardSet,
-    /// Of these, the shards at which a waiter on the channel's descriptor is registered until the announcement.
+    /// Shards of these at which a waiter on the channel's descriptor is registered until the notification.
     slept_on: SharedShardSet,
-    /// When it is full, the oldest makes room.
+    /// A full queue drops the oldest completion.
     ignore_overrun: bool,
     overrun: AtomicBool,
-    /// That it is full has been told.
+    /// The overrun was reported.
     told: AtomicBool,
     /// Tasks that wait for completions.
     pub(crate) wakers: Wakers,
-    /// Gets the event that the queue was full.
+    /// Event queue for the overrun.
     pub(crate) events: Arc<Queue<AsyncEvent>>,
 }
 
-/// A completion, and when it was put in.
+/// A completion with the time at which it was added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamped {
     pub(crate) completion: Completion,
@@ -70,14 +70,14 @@ impl From<Stamped> for Completion {
     }
 }
 
-/// What became of completions.
+/// Result of adding completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Put {
-    /// There was no room, now or before.
+    /// The queue was full, now or before.
     pub(crate) overrun: bool,
-    /// How many are such as the queue is armed for.
+    /// Number of completions of the armed kind.
     pub(crate) wanted: u32,
-    /// The shards with drivers that wait for them.
+    /// Shards whose drivers wait for them.
     pub(crate) wakes: ShardSet,
     /// Tasks wait for them.
     pub(crate) awaited: bool,
@@ -105,7 +105,7 @@ impl Ring {
         }
     }
 
-    /// Puts completions in. After an overrun they are thrown away: some are missing already.
+    /// Appends completions. After an overrun they are dropped: some are missing already.
     pub(crate) fn put(&self, now: Instant, completions: impl Iterator<Item = Completion>) -> Put {
         if self.is_overrun() {
             completions.for_each(drop);
@@ -133,36 +133,36 @@ impl Ring {
         put
     }
 
-    /// The shards that put completions in. While there are none it is left to the first.
+    /// Returns the shards that add completions; the first one if there are none.
     pub(crate) fn feeders(&self) -> ShardSet {
         let feeders = self.feeders.get();
         if feeders.is_empty() { ShardSet::of(0) } else { feeders }
     }
 
-    /// These shards put completions in too.
+    /// Adds shards that add completions.
     pub(crate) fn add_feeders(&self, these: ShardSet) {
         self.feeders.insert(these);
     }
 
-    /// Announces the next completion, or the next solicited one, that is put in from now on. The
-    /// wider of two requests counts. Returns the shards at which the caller registers a waiter on the descriptor.
+    /// Arms the queue: the next completion, or the next solicited one, causes a notification. The wider of two requests
+    /// counts. Returns the shards at which the caller registers a waiter on the descriptor.
     pub(crate) fn arm(&self, armed: Armed) -> ShardSet {
         self.request.arm(armed);
         let exported = self.announce.as_ref().is_some_and(|announce| announce.is_exported());
         if exported { self.slept_on.insert(self.feeders()) } else { ShardSet::EMPTY }
     }
 
-    /// Announces what has been put in. Returns the shards with drivers that wait for it.
+    /// Notifies the channel. Returns the shards whose drivers wait for it.
     pub(crate) fn announce(&self) -> ShardSet {
         self.announce.as_ref().map_or(ShardSet::EMPTY, |announce| announce.announce())
     }
 
-    /// Sets how long it waits for more. Completions that wait already follow the new rule.
+    /// Sets the moderation. Pending completions follow it too.
     pub(crate) fn moderate(&self, moderation: Moderation) {
         self.moderator().moderate(moderation);
     }
 
-    /// So many more than before are such as it is armed for: what is to be done about it.
+    /// Reports `more` completions of the armed kind, and returns the action.
     pub(crate) fn hold(&self, now: Instant, more: u32) -> Verdict {
         self.moderator().hold(now, more)
     }
@@ -171,12 +171,12 @@ impl Ring {
         self.moderator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is still to be told that it is full; from now on it is not.
+    /// Returns whether the overrun is still to be reported, and marks it as reported.
     pub(crate) fn take_untold_overrun(&self) -> bool {
         !self.told.swap(true, Ordering::Relaxed)
     }
 
-    /// The device has failed. The caller still wakes the tasks that wait.
+    /// Closes the queue of a failed device. The caller still wakes waiting tasks.
     pub(crate) fn close(&self) {
         self.completions.close();
         if let Some(announce) = &self.announce {
@@ -184,13 +184,13 @@ impl Ring {
         }
     }
 
-    /// Whether completions are missing.
+    /// Returns whether completions are missing.
     pub(crate) fn is_overrun(&self) -> bool {
         self.overrun.load(Ordering::Acquire)
     }
 
-    /// Ends the request of [`arm`](Self::arm). Returns whether there was one, which the caller then announces, and the
-    /// shards at which the waiter on the descriptor is no longer registered.
+    /// Disarms the queue. Returns whether it was armed, so that the caller notifies, and the shards at which the waiter
+    /// on the descriptor is no longer registered.
     pub(crate) fn disarm(&self) -> (bool, ShardSet) {
         let was_armed = self.request.disarm();
         (was_armed, self.slept_on.take())

@@ -1,4 +1,4 @@
-//! The completion queues of a shard by number, and when each is announced.
+//! Completion queues of a shard by number, and their notifications.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -14,37 +14,37 @@ use crate::sync::Mutex;
 use crate::time::Instant;
 use crate::transport::work::Completion;
 
-/// The completion queues of a shard.
+/// Completion queues of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     slots: Vec<Option<Slot>>,
-    /// To be announced now.
+    /// Queues to notify now.
     due: SmallVec<[Arc<Ring>; 4]>,
-    /// The shards at which a waiter on a channel's descriptor is registered, for each queue that is announced now or
+    /// Shards at which a waiter on a channel's descriptor is registered, for each queue that is notified now or
     /// removed.
     waiters: SmallVec<[ShardSet; 4]>,
-    /// Tasks to be woken.
+    /// Tasks to wake.
     wakers: Vec<Waker>,
-    /// When to look whether which has been held for long enough.
+    /// Times to check the moderation.
     timers: Timers,
 }
 
 #[derive(Debug)]
 struct Slot {
     ring: Arc<Ring>,
-    /// The engine knows that it was full.
+    /// The engine knows of the overrun.
     overrun: bool,
 }
 
-/// The numbers of a device's completion queues, which are the same in all of its shards.
+/// Numbers of a device's completion queues, which are the same in all of its shards.
 #[derive(Debug, Default)]
 pub(crate) struct CqNumbers(Mutex<Numbers>);
 
 #[derive(Debug, Default)]
 struct Numbers {
-    /// How many were ever taken.
+    /// Numbers ever taken.
     known: u32,
-    /// Those that can be given out again.
+    /// Numbers to reuse.
     free: Vec<CqId>,
 }
 
@@ -62,7 +62,7 @@ impl CqNumbers {
         Some(CqId(numbers.known - 1))
     }
 
-    /// Gives a number back that no shard knows any more.
+    /// Returns a number that no shard uses any more.
     pub(crate) fn give_back(&self, id: CqId) {
         self.lock().free.push(id);
     }
@@ -73,7 +73,7 @@ impl CqNumbers {
 }
 
 impl Rings {
-    /// Enters a completion queue under its number.
+    /// Registers a completion queue under its number.
     pub(crate) fn enter(&mut self, id: CqId, ring: Arc<Ring>) {
         let index = id.0 as usize;
         if index >= self.slots.len() {
@@ -82,7 +82,7 @@ impl Rings {
         self.slots[index] = Some(Slot { ring, overrun: false });
     }
 
-    /// Forgets a completion queue. No queue pair of this shard uses it any more.
+    /// Removes a completion queue that no queue pair of this shard uses any more.
     pub(crate) fn remove(&mut self, id: CqId) {
         if let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::take) {
             self.disarm(&slot.ring);
@@ -97,7 +97,7 @@ impl Rings {
         self.slots.get_mut(id.0 as usize)?.as_mut()
     }
 
-    /// Puts completions where they belong.
+    /// Adds completions to a queue.
     pub(crate) fn put(
         &mut self,
         now: Instant,
@@ -109,7 +109,7 @@ impl Rings {
             return Put::default();
         };
         let mut put = slot.ring.put(now, completions);
-        // Of each shard the engine is to know it, once.
+        // The engine of each shard reports it once.
         put.overrun = put.overrun && !std::mem::replace(&mut slot.overrun, true);
         if put.awaited {
             let ring = Arc::clone(&slot.ring);
@@ -121,29 +121,29 @@ impl Rings {
         put
     }
 
-    /// Removes the completions of a queue pair that no consumer has taken.
+    /// Removes the completions of a queue pair that were not polled yet.
     pub(crate) fn forget(&self, qpn: Qpn) {
         for slot in self.slots.iter().flatten().filter(|slot| !slot.ring.completions.is_empty()) {
             slot.ring.completions.retain(|stamped| stamped.completion.qpn != qpn);
         }
     }
 
-    /// Whether [`take_wakers`](Self::take_wakers) or [`take_waiters`](Self::take_waiters) returns anything.
+    /// Returns whether [`take_wakers`](Self::take_wakers) or [`take_waiters`](Self::take_waiters) returns anything.
     pub(crate) fn has_notices(&self) -> bool {
         !self.waiters.is_empty() || !self.wakers.is_empty()
     }
 
-    /// Returns the shards of waiters that wait no more: their queues are announced or removed.
+    /// Returns the shards at which waiters unregister: their queues are notified or removed.
     pub(crate) fn take_waiters(&mut self) -> SmallVec<[ShardSet; 4]> {
         std::mem::take(&mut self.waiters)
     }
 
-    /// Tasks to be woken when the device's lock is free: they may use the device at once.
+    /// Returns the tasks to wake when the device's lock is free: they may use the device at once.
     pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
         std::mem::take(&mut self.wakers)
     }
 
-    /// Sets how long a completion queue waits for more. Completions that wait already follow the new rule.
+    /// Sets the moderation of a completion queue. Pending completions follow it too.
     pub(crate) fn moderate(&mut self, now: Instant, id: CqId, moderation: Moderation) {
         if let Some(slot) = self.slot(id) {
             slot.ring.moderate(moderation);
@@ -151,7 +151,7 @@ impl Rings {
         }
     }
 
-    /// Announces what is held, or sees to it that it is announced in time.
+    /// Notifies a queue, or schedules its notification.
     fn hold(&mut self, now: Instant, id: CqId, more: u32) {
         let Some(slot) = self.slot(id) else { return };
         match slot.ring.hold(now, more) {
@@ -159,7 +159,7 @@ impl Rings {
             Verdict::Later(at) => self.timers.schedule(id.0 as usize, at),
             Verdict::Announce => {
                 let ring = Arc::clone(&slot.ring);
-                // Another shard may have been first.
+                // Another shard may have notified it already.
                 if self.disarm(&ring) {
                     self.due.push(ring);
                 }
@@ -167,7 +167,7 @@ impl Rings {
         }
     }
 
-    /// Ends what was armed. True when it was.
+    /// Disarms a queue. Returns whether it was armed.
     fn disarm(&mut self, ring: &Ring) -> bool {
         let (armed, waiting) = ring.disarm();
         if !waiting.is_empty() {
@@ -176,24 +176,24 @@ impl Rings {
         armed
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout): never too late, perhaps too early.
+    /// Returns the time to call [`handle_timeout`](Self::handle_timeout): never too late, perhaps too early.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// Some may have been held for long enough.
+    /// Checks queues whose moderation period may have ended.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         while let Some(index) = self.timers.expired(now) {
             self.hold(now, CqId(u32::try_from(index).unwrap_or(u32::MAX)), 0);
         }
     }
 
-    /// Whether [`announce`](Self::announce) has something to do.
+    /// Returns whether [`announce`](Self::announce) has something to do.
     pub(crate) fn is_due(&self) -> bool {
         !self.due.is_empty()
     }
 
-    /// Announces what is due. Returns the shards with drivers that wait for it.
+    /// Notifies due queues. Returns the shards whose drivers wait for them.
     pub(crate) fn announce(&mut self) -> ShardSet {
         let mut wakes = ShardSet::EMPTY;
         while let Some(ring) = self.due.pop() {
@@ -202,7 +202,7 @@ impl Rings {
         wakes
     }
 
-    /// The device has failed.
+    /// Closes the queues of a failed device.
     pub(crate) fn close(&mut self) {
         for slot in self.slots.iter().flatten() {
             slot.ring.close();
@@ -220,7 +220,7 @@ mod tests {
     use crate::sync::notify::Armed;
     use crate::transport::work::{RecvRequest, SendRequest};
 
-    /// A completion queue, and at which microsecond it is announced.
+    /// A completion queue and the times of its notifications.
     struct Bench {
         rings: Rings,
         ring: Arc<Ring>,
@@ -237,8 +237,8 @@ mod tests {
             Self { rings, ring, id }
         }
 
-        /// Completions that come at these microseconds, and when the queue is announced by 1000. It
-        /// is armed at the start and after each announcement.
+        /// Adds completions at these times in microseconds and returns the times of notifications until 1000. The queue
+        /// is armed at the start and after each notification.
         fn run(&mut self, armed: Armed, completions: &[(u64, bool)]) -> Vec<u64> {
             let mut announced = Vec::new();
             let mut coming = completions.iter().copied().peekable();

@@ -1,4 +1,4 @@
-//! A shard: engine and port behind a lock, and how its users find their way to it.
+//! A shard: engine and port behind a lock, with the threads that use it.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -22,47 +22,46 @@ use crate::sync::progress::Progress;
 use crate::sys::{Woken, sleep_on};
 use crate::time::Instant;
 
-/// A program that polls in intervals up to this is expected to poll again: the time of a poll and of an answer over an
+/// A program that polls at intervals up to this is expected to poll again: the time of a poll and a response on an
 /// interface that does its work in the call.
 const POLL_INTERVAL: Duration = Duration::from_micros(20);
 
-/// Number of polls in a row that find nothing before the thread yields the processor: more than an answer within a
-/// machine takes.
+/// Number of idle polls in a row after which the thread yields the CPU: longer than a response within a machine takes.
 const IDLE_POLLS_BEFORE_YIELD: u32 = 128;
 
-/// How long a turn may take at the end of the process, its thread having lost the processor.
+/// Longest wait for a turn at the end of the process, whose thread may be waiting for a CPU.
 const EXIT_LOCK_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// Engine and port behind a lock, with what their users tell each other without it.
+/// Engine and port behind a lock, with state that threads share without it.
 #[derive(Debug)]
 pub(crate) struct Shard {
     core: Mutex<Core>,
-    /// Its place among the shards of its device.
+    /// Index among the shards of the device.
     index: u8,
     /// All shards of the device in order, if there are others.
     siblings: OnceLock<Box<[Weak<Self>]>>,
-    /// The time that the last owner of the lock has read.
+    /// Time that the last owner of the lock has read.
     last_time: AtomicU64,
     /// Start of the last turn by a thread other than the device's.
     pub(super) last_turn: AtomicU64,
-    /// Which thread makes progress.
+    /// State of the threads that make progress.
     pub(super) progress: Progress,
-    /// Until when the thread sleeps on the port's descriptors.
+    /// Time until which the device's thread sleeps on the port's descriptors.
     pub(super) thread_sleep: AtomicDeadline,
-    /// Wakes the thread.
+    /// Wakes the device's thread.
     pub(super) thread_event_fd: EventFd,
-    /// Number of polls in a row that found nothing.
+    /// Number of idle polls in a row.
     polled_in_vain: AtomicU32,
-    /// Until when the driver sleeps on the port's descriptors.
+    /// Time until which the driver sleeps on the port's descriptors.
     pub(super) driver_sleep: AtomicDeadline,
     /// Wakes the driver.
     pub(super) driver_event_fd: EventFd,
-    /// Why it has failed, if it has: what [`failure`] makes of it.
+    /// Reason of a failure, as [`failure`] decodes it; 0: none.
     failed: AtomicU8,
     generation: u32,
-    /// The port's.
+    /// Descriptors of the port.
     descriptors: Mutex<SmallVec<[RawFd; 4]>>,
-    /// Last, so that it is given up when the sockets are closed.
+    /// Dropped last: the lease ends after the sockets are closed.
     lease: Arc<AddressLease>,
 }
 
@@ -87,7 +86,7 @@ impl Shard {
         })
     }
 
-    /// Makes it one of several shards, in their order.
+    /// Joins the shards of a device, in order.
     pub(super) fn join(&self, all: &[Arc<Self>]) {
         // Called once.
         let _ = self.siblings.set(all.iter().map(Arc::downgrade).collect());
@@ -99,17 +98,17 @@ impl Shard {
         siblings.get(usize::from(index) % siblings.len())?.upgrade()
     }
 
-    /// Its place among the shards of its device.
+    /// Returns the index among the shards of the device.
     pub(crate) fn index(&self) -> u8 {
         self.index
     }
 
-    /// It alone.
+    /// Returns the set of this shard only.
     pub(crate) fn set(&self) -> ShardSet {
         ShardSet::of(self.index)
     }
 
-    /// The lease of its addresses.
+    /// Returns the lease of the addresses.
     pub(super) fn lease(&self) -> &AddressLease {
         &self.lease
     }
@@ -119,8 +118,8 @@ impl Shard {
         self.with_time(clock::now, act)
     }
 
-    /// The same for calls that start no timer. They get the time that the last owner of the lock has read, because a
-    /// read of the clock takes as long as the rest.
+    /// As [`with`](Self::with), for calls that start no timer. They get the time that the last owner of the lock has
+    /// read, because a read of the clock takes as long as the rest.
     pub(crate) fn with_old_time<R>(
         &self,
         act: impl FnOnce(&mut Core, Instant) -> R,
@@ -143,14 +142,14 @@ impl Shard {
         Ok(result)
     }
 
-    /// Takes a turn for a caller that found `queue` empty, unless another thread takes one already.
+    /// Takes a turn for a caller that found `queue` empty, unless another thread is taking one.
     pub(crate) fn turn_for<T>(&self, queue: &Queue<T>) -> Result<(), Down> {
         self.check()?;
         let _guard = PanicGuard(self);
         let mut core = match self.core.try_lock() {
             Ok(core) => core,
             Err(TryLockError::WouldBlock) => {
-                // If that is the device's thread, it leaves the next turn to the caller.
+                // The device's thread, if it has the lock, leaves the next turn to the caller.
                 self.takes_turn(clock::now());
                 return Ok(());
             }
@@ -180,8 +179,8 @@ impl Shard {
         self.last_turn.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Yields the processor after many turns that found nothing. With fewer processors than polling programs, the peer
-    /// would otherwise wait until the system takes the processor away.
+    /// Yields the CPU after many idle turns. With fewer CPUs than polling programs, the peer would otherwise wait until
+    /// the system preempts this thread.
     fn give_way(&self, found: PollOutcome) {
         let in_vain = match found {
             PollOutcome::Work => 0,
@@ -195,8 +194,8 @@ impl Shard {
         }
     }
 
-    /// Sends what is owed, for the end of the process. Waits for a thread that holds the lock, but not without end: it may
-    /// be the calling thread.
+    /// Sends pending packets at the end of the process. The wait for the lock is limited, because the calling thread
+    /// may hold it.
     pub(crate) fn flush_at_exit(&self) {
         let until = clock::now() + EXIT_LOCK_TIMEOUT;
         while self.check().is_ok() {
@@ -208,8 +207,8 @@ impl Shard {
         }
     }
 
-    /// Sends the acknowledgements that are owed, `max` at most, unless a thread holds the lock, and returns how
-    /// many. For the end of the process in the handler of a signal: every step is async-signal-safe.
+    /// Sends pending acknowledgements, at most `max`, unless a thread holds the lock, and returns their number. For the
+    /// end of the process in a signal handler: every step is async-signal-safe.
     pub(crate) fn send_last(&self, max: usize) -> usize {
         if self.check().is_err() {
             return 0;
@@ -218,10 +217,10 @@ impl Shard {
         self.core.try_lock().map_or(0, |mut core| core.send_last(max))
     }
 
-    /// Unlocks. Wakes a thread that sleeps beyond the next deadline, or although there is something to receive.
+    /// Unlocks, and wakes a thread that sleeps beyond the next deadline, or although there is something to receive.
     pub(super) fn release(&self, mut core: MutexGuard<'_, Core>, now: Instant) {
         self.last_time.store(now.as_nanos(), Ordering::Relaxed);
-        // Mostly no thread sleeps while another polls.
+        // In most cases no thread sleeps while another polls.
         let overslept = self.wakes_at().is_some_and(|until| {
             core.deadline(now).is_some_and(|due| until > due) || !core.port.arm()
         });
@@ -247,7 +246,7 @@ impl Shard {
         let wakes = if moved { wakes | self.set() } else { wakes };
         self.each(wakes, |shard| shard.driver_event_fd.ring());
         if moved {
-            // A sleeping thread sleeps on the old ones.
+            // A sleeping thread sleeps on the old descriptors.
             self.thread_event_fd.ring();
         }
         if port_closed {
@@ -255,7 +254,7 @@ impl Shard {
         }
     }
 
-    /// Does something with each of these shards of the device.
+    /// Calls `act` for each of these shards of the device.
     fn each(&self, these: ShardSet, act: impl Fn(&Self)) {
         if these.contains(self.index) {
             act(self);
@@ -264,7 +263,7 @@ impl Shard {
         others.iter().filter_map(|index| self.sibling(index)).for_each(|shard| act(&shard));
     }
 
-    /// Time at which the first thread that sleeps on the port wakes up.
+    /// Returns the time at which the first thread that sleeps on the port wakes up.
     fn wakes_at(&self) -> Option<Instant> {
         Instant::first(self.thread_sleep.get(), self.driver_sleep.get())
     }
@@ -279,11 +278,11 @@ impl Shard {
 
     pub(super) fn lock(&self) -> Result<MutexGuard<'_, Core>, Down> {
         let core = self.core.lock().map_err(|poisoned| {
-            // It holds the lock.
+            // The guard in the error holds the lock.
             drop(poisoned);
             self.fail(Down::Failed)
         })?;
-        // It may have failed while it was waited for.
+        // It may have failed during the wait for the lock.
         self.check().map(|()| core)
     }
 
@@ -295,12 +294,12 @@ impl Shard {
         }
     }
 
-    /// Whether a thread has the lock.
+    /// Returns whether a thread has the lock.
     pub(super) fn is_locked(&self) -> bool {
         matches!(self.core.try_lock(), Err(TryLockError::WouldBlock))
     }
 
-    /// Whether the device can be used.
+    /// Returns an error if the device cannot be used.
     pub(crate) fn check(&self) -> Result<(), Down> {
         if self.generation != generation() {
             return Err(Down::Forked);
@@ -311,9 +310,8 @@ impl Shard {
         }
     }
 
-    /// Fails the device: flushes every queue pair of every shard and wakes all waiting threads and tasks.
-    /// Returns the reason of the first failure. The flush is complete when this returns, whichever thread
-    /// has done it.
+    /// Fails the device: flushes every queue pair of every shard and wakes all waiting threads and tasks. Returns the
+    /// reason of the first failure. The flush is complete when this returns, in whichever thread it ran.
     pub(super) fn fail(&self, why: Down) -> Down {
         let mut is_first = false;
         self.each_of_device(|shard| is_first |= shard.flush_failed(why));
@@ -324,8 +322,7 @@ impl Shard {
         failure(self.failed.load(Ordering::Acquire))
     }
 
-    /// Calls `act` for each shard of the device. Shard 0, which callers ask whether the device has failed, is the
-    /// last.
+    /// Calls `act` for each shard of the device. Shard 0, which callers check for a failure, is the last.
     fn each_of_device(&self, mut act: impl FnMut(&Self)) {
         match self.siblings.get() {
             Some(all) => all.iter().rev().filter_map(Weak::upgrade).for_each(|shard| act(&shard)),
@@ -340,7 +337,7 @@ impl Shard {
             return false;
         }
         core.fail(clock::now());
-        // After the flush: a thread that finds the shard failed finds all that was flushed.
+        // After the flush: a thread that finds the shard failed finds all flushed requests.
         let number = u8::from(why == Down::SocketClosed) + 1;
         self.failed.store(number, Ordering::Release);
         drop(core);
@@ -359,7 +356,7 @@ impl Shard {
         self.thread_event_fd.ring();
     }
 
-    /// Whether there is something to receive.
+    /// Returns whether there is something to receive.
     pub(super) fn has_waiting(&self) -> Result<bool, Down> {
         let has = !self.lock()?.port.arm();
         let descriptors = self.port_descriptors();
@@ -367,7 +364,7 @@ impl Shard {
         Ok(has || woken.is_ok_and(|woken| woken == Woken::Ready))
     }
 
-    /// The port's descriptors and one more.
+    /// Returns the port's descriptors and one more.
     pub(super) fn descriptors_and(&self, event_fd: &EventFd) -> SmallVec<[RawFd; 8]> {
         self.port_descriptors().iter().copied().chain([event_fd.as_raw_fd()]).collect()
     }
@@ -377,19 +374,19 @@ impl Shard {
     }
 }
 
-/// The numbers of a port's descriptors. A thread that sleeps on them has not borrowed the port, which may close
-/// some meanwhile, and wakes the thread then.
+/// Returns the numbers of a port's descriptors. A thread that sleeps on them does not borrow the port, which may close
+/// some meanwhile, and then wakes the thread.
 fn numbers(port: &dyn Port) -> SmallVec<[RawFd; 4]> {
     port.descriptors().iter().map(AsRawFd::as_raw_fd).collect()
 }
 
-/// Why a device has failed that remembers this number.
+/// Decodes the reason of a failure.
 fn failure(number: u8) -> Down {
     if number == 2 { Down::SocketClosed } else { Down::Failed }
 }
 
-/// Fails the device at once after a panic under its lock, not when the next caller finds the lock poisoned. The guard is
-/// made before the lock is taken, and so dropped after the lock is released.
+/// Fails the device at once after a panic under its lock, not when the next caller finds the lock poisoned. The guard
+/// is created before the lock is taken, and so dropped after the lock is released.
 pub(super) struct PanicGuard<'a>(pub(super) &'a Shard);
 
 impl Drop for PanicGuard<'_> {
@@ -407,7 +404,7 @@ pub(crate) struct AtomicDeadline(AtomicU64);
 impl AtomicDeadline {
     pub(crate) const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
-    /// Zero stands for "none".
+    /// Zero stands for `None`.
     pub(crate) fn set(&self, at: Option<Instant>) {
         let nanos = at.map_or(0, |at| at.as_nanos().max(1));
         self.0.store(nanos, Ordering::Relaxed);
@@ -438,7 +435,7 @@ mod tests {
     use crate::transport::outputs::AsyncEvent;
     use crate::transport::work::{RecvRequest, SendRequest, WcStatus};
 
-    /// A shard without a thread, to which a message is on its way, and another that sent it.
+    /// Returns a shard without a thread that has a message to receive, and the sender.
     fn shard(ip: [u8; 4]) -> (Shard, Shared, Arc<Ring>) {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         b.core.post_recvs(Instant::ZERO, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();
@@ -467,7 +464,7 @@ mod tests {
         let (ring, shard) = (a.ring, Shard::new(a.core, 0, &Arc::new(lease)).unwrap());
         drop(b);
         thread::scope(|scope| {
-            // The failing thread comes as far as the event, which follows the completions.
+            // The failing thread is at the event, which follows the completions.
             let held = events.fill();
             let failing = scope.spawn(|| shard.fail(Down::Failed));
             let flushed = ring.completions.block(None, OnSignal::Wait).item().unwrap();
@@ -481,7 +478,7 @@ mod tests {
         assert_eq!(shard.check(), Err(Down::Failed));
     }
 
-    /// Notes, when its queue is closed, whether each shard of a device has failed.
+    /// Records, when its queue is closed, whether each shard of a device has failed.
     #[derive(Default)]
     struct Closing {
         shards: OnceLock<[Weak<Shard>; 2]>,
@@ -549,7 +546,7 @@ mod tests {
     #[test]
     fn a_poll_that_finds_nothing_has_acknowledged() {
         let (shard, wire, _) = shard([10, 255, 1, 2]);
-        // Whoever looks here does not find the completion.
+        // A poll of the queue does not find the completion yet.
         shard.turn_for(&Queue::<()>::new(1)).unwrap();
         assert_eq!(log(&wire), ["rx", "tx 1"]);
     }
@@ -557,7 +554,7 @@ mod tests {
     #[test]
     fn a_poll_among_many_leaves_it_to_the_next() {
         let (shard, wire, _) = shard([10, 255, 1, 4]);
-        // The one before is no time ago.
+        // The previous poll was no time ago.
         shard.last_turn.store(u64::MAX, Ordering::Relaxed);
         shard.turn_for(&Queue::<()>::new(1)).unwrap();
         assert_eq!(log(&wire), ["rx"]);
@@ -590,7 +587,7 @@ mod tests {
     #[test]
     fn what_is_due_is_left_to_who_takes_turns() {
         let (shard, wire, ring) = shard([10, 255, 1, 7]);
-        // It leaves an acknowledgement owed, which is due in a millisecond.
+        // It leaves an acknowledgement pending, which is due in a millisecond.
         shard.turn_for(&ring.completions).unwrap();
         assert_eq!(log(&wire), ["rx"]);
         shard.last_turn.store(u64::MAX, Ordering::Relaxed);
@@ -643,7 +640,7 @@ mod tests {
             let (shard, _, ring) = shard([10, 255, 2, case]);
             shard.thread_sleep.set(thread);
             shard.driver_sleep.set(driver);
-            // It leaves an acknowledgement owed, which is a deadline.
+            // It leaves an acknowledgement pending, which is a deadline.
             shard.turn_for(&ring.completions).unwrap();
             let woken = (rung(&shard.thread_event_fd), rung(&shard.driver_event_fd));
             assert_eq!(woken, expected, "{thread:?} {driver:?}");
@@ -659,7 +656,7 @@ mod tests {
                 scope.spawn(|| ring.completions.block(None, OnSignal::Wait).item().is_some());
             let panicking = scope.spawn(|| shard.with(|_, _| panic!("for a test")).is_ok());
             assert!(panicking.join().is_err());
-            // Nobody has come to the device since.
+            // No other thread has used the device since.
             assert!(waiter.join().unwrap(), "the receive request is flushed");
             assert_eq!(shard.turn_for(&asleep), Err(Down::Failed));
             assert_eq!(shard.wait(&asleep, None, OnSignal::Wait), Err(Down::Failed));

@@ -15,12 +15,12 @@ pub(crate) fn may_be_shards(count: u8) -> bool {
 pub(crate) struct ShardSet(u64);
 
 impl ShardSet {
-    /// None of them.
+    /// The empty set.
     pub(crate) const EMPTY: Self = Self(0);
-    /// As many as there can be.
+    /// The set of the maximum number of shards.
     pub(crate) const ALL: Self = Self(u64::MAX);
 
-    /// The one with this index.
+    /// Returns the set of the shard with this index.
     pub(crate) const fn of(index: u8) -> Self {
         Self(1 << (index % Qpn::SHARDS))
     }
@@ -33,17 +33,17 @@ impl ShardSet {
         self.0 & Self::of(index).0 != 0
     }
 
-    /// Those that are not among these.
+    /// Returns the difference of two sets.
     pub(crate) const fn without(self, these: Self) -> Self {
         Self(self.0 & !these.0)
     }
 
-    /// How many they are.
+    /// Returns the number of shards.
     pub(crate) const fn len(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Their indices.
+    /// Returns the indices.
     pub(crate) fn iter(self) -> impl Iterator<Item = u8> {
         (0..Qpn::SHARDS).filter(move |index| self.contains(*index))
     }
@@ -63,7 +63,7 @@ impl BitOrAssign for ShardSet {
     }
 }
 
-/// A set that several threads change.
+/// A set that several threads modify.
 #[derive(Debug, Default)]
 pub(crate) struct SharedShardSet(AtomicU64);
 
@@ -72,12 +72,12 @@ impl SharedShardSet {
         ShardSet(self.0.load(Ordering::SeqCst))
     }
 
-    /// Adds these, and returns those of them that were not there.
+    /// Adds shards, and returns those that were not in the set.
     pub(crate) fn insert(&self, these: ShardSet) -> ShardSet {
         these.without(ShardSet(self.0.fetch_or(these.0, Ordering::SeqCst)))
     }
 
-    /// Empties it, and returns what was there.
+    /// Empties the set, and returns its former content.
     pub(crate) fn take(&self) -> ShardSet {
         ShardSet(self.0.swap(0, Ordering::SeqCst))
     }

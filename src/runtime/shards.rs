@@ -1,6 +1,6 @@
-//! The shards of a device, and how calls choose among them.
+//! The shards of a device, and the selection of one for a call.
 //!
-//! No thread ever holds the locks of two shards: a call that concerns several takes one lock after the other.
+//! No thread ever holds the locks of two shards: a call that affects several takes one lock after the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,16 +12,16 @@ use crate::runtime::shard_set::ShardSet;
 use crate::runtime::signals;
 use crate::time::Instant;
 
-/// The shards of a device: one at least.
+/// The shards of a device, at least one.
 #[derive(Debug)]
 pub(crate) struct Shards {
     all: Box<[Arc<Shard>]>,
-    /// Number of objects that were given to shards in a round-robin fashion.
+    /// Number of objects assigned to shards in round-robin order.
     next: AtomicUsize,
 }
 
 impl Shards {
-    /// Shards with the indices 0, 1, 2, … From now on they know each other.
+    /// Joins shards; they get the indices 0, 1, 2, …
     pub(super) fn new(all: impl IntoIterator<Item = Shard>) -> Arc<Self> {
         let all = all.into_iter().map(Arc::new).collect();
         let shards = Arc::new(Self { all, next: AtomicUsize::new(0) });
@@ -32,12 +32,12 @@ impl Shards {
         shards
     }
 
-    /// Whether there is one only.
+    /// Returns whether there is only one.
     pub(crate) fn is_one(&self) -> bool {
         self.all.len() == 1
     }
 
-    /// The one that has what a device has once: contexts to be told of events, the interfaces.
+    /// Returns the first shard, which has the state that a device has once: event queues of contexts, interfaces.
     pub(crate) fn first(&self) -> &Arc<Shard> {
         &self.all[0]
     }
@@ -46,17 +46,17 @@ impl Shards {
         self.all.iter()
     }
 
-    /// The one with this index, counted around.
+    /// Returns the shard with this index, modulo their number.
     pub(crate) fn at(&self, index: usize) -> &Arc<Shard> {
         &self.all[index % self.all.len()]
     }
 
-    /// Returns the shard for a new object: each shard after the other.
+    /// Returns the shard for a new object, in round-robin order.
     pub(crate) fn next(&self) -> &Arc<Shard> {
         self.at(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Those of a set.
+    /// Returns the shards of a set.
     pub(super) fn among(&self, set: ShardSet) -> impl Iterator<Item = &Arc<Shard>> {
         self.iter().filter(move |shard| set.contains(shard.index()))
     }
@@ -69,8 +69,8 @@ impl Shards {
         self.among(feeders).try_for_each(|shard| shard.turn_for(queue))
     }
 
-    /// Waits for something in `queue`, until `until`. The caller drives one of the shards that fill it,
-    /// if possible one without a driver. The others are driven by other threads.
+    /// Waits for an item in `queue`, until `until`. The caller drives one of the shards that fill it, if possible one
+    /// without a driver. The others are driven by other threads.
     pub(crate) fn wait<T>(
         &self,
         feeders: ShardSet,
@@ -78,7 +78,7 @@ impl Shards {
         until: Option<Instant>,
         on_signal: OnSignal,
     ) -> Result<Waited<T>, Down> {
-        // Whether there is something is mostly known at once.
+        // In most cases there is an item already.
         if self.check().is_ok()
             && let Some(item) = queue.pop()
         {
@@ -98,8 +98,8 @@ impl Shards {
         driven.wait(queue, until, on_signal)
     }
 
-    /// Waits for something in `queue`, and drives nothing: in a call that the kernel restarts or not, as the
-    /// handler of the signal wants.
+    /// Waits for an item in `queue` without driving, in a call that the kernel restarts or not, as the handler of the
+    /// signal requires.
     fn leave_it_to_threads<T>(
         &self,
         feeders: ShardSet,
@@ -122,21 +122,21 @@ impl Shards {
         self.among(these).for_each(|shard| shard.unregister_waiter());
     }
 
-    /// Whether the device can be used. When one of them has failed all have.
+    /// Returns an error if the device cannot be used. If one shard has failed, all have.
     pub(crate) fn check(&self) -> Result<(), Down> {
         self.first().check()
     }
 
-    /// Sends what is owed.
+    /// Sends pending packets.
     pub(crate) fn flush(&self) {
         for shard in self.iter() {
-            // In a device that has failed there is nothing to be sent.
+            // A failed device sends nothing.
             let _ = shard.with(|core, now| core.flush(now));
         }
     }
 }
 
-/// The registration of a waiter at shards that it does not drive.
+/// Registration of a waiter at shards that it does not drive.
 struct WaiterGuard<'a> {
     shards: &'a Shards,
     these: ShardSet,

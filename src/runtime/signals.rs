@@ -1,4 +1,4 @@
-//! The effect of signals on a thread that waits as if it read from a descriptor.
+//! Effect of signals on a thread that waits as in `read`.
 //!
 //! A `read` that a handler interrupts is restarted if the handler was installed with `SA_RESTART`, and fails with
 //! `EINTR` otherwise. A thread that drives a device sleeps in `ppoll`, which is never restarted, and it does not
@@ -12,16 +12,15 @@ use std::cell::Cell;
 
 use crate::sys::{Restarts, restarts};
 
-/// A thread looks at the handlers again each time that it has waited so often: it takes as long as some system
-/// calls.
+/// Number of waits of a thread after which it reads the handlers again, which takes as long as some system calls.
 const WAITS: u32 = 256;
 
 thread_local! {
-    /// The handlers as this thread has seen them last, and how often it has waited since.
+    /// Handlers as this thread has read them last, and the number of its waits since.
     static SEEN: Cell<(Restarts, u32)> = const { Cell::new((Restarts::empty(), WAITS)) };
 }
 
-/// Whether some handlers restart calls and others do not.
+/// Returns whether some handlers restart calls and others do not.
 pub(crate) fn are_mixed() -> bool {
     let look = |seen: &Cell<(Restarts, u32)>| {
         let (known, waits) = seen.get();
@@ -29,15 +28,15 @@ pub(crate) fn are_mixed() -> bool {
         seen.set((known, waits));
         known.is_all()
     };
-    // A thread that ends has no place to keep it.
+    // A thread that ends has no thread-local storage.
     SEEN.try_with(look).unwrap_or_default()
 }
 
-/// Whether the handler that has just run in this thread ends a call such as `read`.
+/// Returns whether the handler that has just run in this thread ends a call such as `read`.
 pub(crate) fn has_ended_the_call() -> bool {
     let look = |seen: &Cell<(Restarts, u32)>| {
         let now = restarts();
-        // It may have removed itself (`SA_RESETHAND`).
+        // The handler may have removed itself (`SA_RESETHAND`).
         let all = now | seen.replace((now, 1)).0;
         all.contains(Restarts::INTERRUPT)
     };

@@ -20,18 +20,18 @@ use crate::time::{AckTimeout, Instant, RnrTimer};
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::{Completion, RemoteAddr, Sge, WcOpcode, WcStatus};
 
-/// What a port was asked to do, and what it is to answer.
+/// Calls of a port, and its responses.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     /// `"tx 2"` is a burst of two datagrams that was taken, `"rx"` a buffer handed up.
     pub(crate) log: Vec<String>,
-    /// Buffers that have arrived here.
+    /// Buffers to receive.
     pub(crate) inbox: VecDeque<(Vec<u8>, usize, RxMeta)>,
-    /// Bursts that there is no room for.
+    /// The port has no room for bursts.
     pub(crate) busy: bool,
-    /// Time of the next attempt that the port names.
+    /// Time of the next attempt.
     pub(crate) retry_at: Option<Instant>,
-    /// The next burst is refused, for this.
+    /// The port refuses the next burst with this error.
     pub(crate) refuses: Option<TransmitErrorKind>,
     /// The next receive fails, with this number of the system's.
     pub(crate) receive_error: Option<i32>,
@@ -252,17 +252,17 @@ impl End {
         }
     }
 
-    /// The first `length` bytes of its memory.
+    /// Returns the first `length` bytes of its memory.
     pub(crate) fn sge(&self, length: u32) -> Sge {
         Sge { addr: 0, length, lkey: self.region.lkey() }
     }
 
-    /// The first byte of its memory, as the other end names it.
+    /// Returns the first byte of its memory, as the peer names it.
     pub(crate) fn remote(&self) -> RemoteAddr {
         RemoteAddr { addr: 0, rkey: self.region.rkey() }
     }
 
-    /// What its port has done since this was asked before.
+    /// Returns the calls of its port since the last call of this.
     pub(crate) fn log(&self) -> Vec<String> {
         std::mem::take(&mut self.wire.lock().unwrap().log)
     }

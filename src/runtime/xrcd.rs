@@ -8,16 +8,16 @@ use thiserror::Error;
 use crate::ids::XrcdId;
 use crate::sync::Mutex;
 
-/// An XRC domain; whoever holds it keeps it open.
+/// An XRC domain, open while it is referenced.
 #[derive(Debug)]
 pub(crate) struct Xrcd {
     pub(crate) id: XrcdId,
 }
 
-/// A file by which contexts find the same domain: device and inode.
+/// Identity of a file that contexts find the same domain by: device and inode.
 pub(crate) type FileId = (u64, u64);
 
-/// Which domains are open.
+/// Open domains.
 #[derive(Debug, Default)]
 pub(crate) struct XrcdTable {
     state: Mutex<State>,
@@ -29,27 +29,27 @@ struct State {
     by_file: HashMap<FileId, Weak<Xrcd>>,
 }
 
-/// Why an XRC domain cannot be opened.
+/// Error for an XRC domain that cannot be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum XrcdError {
-    /// There is none, and none was to be created.
+    /// There is none, and `create` was not set.
     #[doc(alias = "EAGAIN")]
     #[error("no XRC domain is open for this file, and none is to be created")]
     NotOpen,
-    /// There is one, and it was to be created.
+    /// There is one, and `existing` was not set.
     #[doc(alias = "EINVAL")]
     #[error("an XRC domain is open for this file already")]
     Exists,
 }
 
 impl XrcdTable {
-    /// A domain that is nobody else's.
+    /// Opens a private domain.
     pub(crate) fn make(&self) -> Arc<Xrcd> {
         self.lock().make()
     }
 
-    /// The domain of a file: the one that is open, if `existing` allows, or a new one, if `create` does.
+    /// Opens the domain of a file: the one that is open, if `existing` allows it, or a new one, if `create` does.
     pub(crate) fn open(
         &self,
         file: FileId,

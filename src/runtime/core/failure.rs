@@ -1,4 +1,4 @@
-//! The end of a device that has failed: whoever waits for something learns that it will not come.
+//! Failure of a device: all waiting threads get an error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
@@ -10,19 +10,18 @@ use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 
 impl Core {
-    /// Flushes every queue pair and reports the failure to every context. Sends nothing: to peers the device has
-    /// gone.
+    /// Flushes every queue pair and reports the failure to every context. Sends nothing.
     pub(crate) fn fail(&mut self, now: Instant) {
         let mut qpns: Vec<_> = self.owners.keys().copied().collect();
         qpns.sort_unstable_by_key(|qpn| qpn.value());
         for qpn in qpns {
-            // What has panicked may have left a queue pair in any state. The others have theirs.
+            // The panic may have left one queue pair in an inconsistent state. The others are flushed.
             let _ = catch_unwind(AssertUnwindSafe(|| self.flush_failed(now, qpn)));
         }
         self.tell_all(AsyncEvent::DeviceFatal);
     }
 
-    /// Closes all queues: threads that wait for more than was flushed wake up.
+    /// Closes all queues: threads that wait for more than the flushed requests wake up.
     pub(crate) fn close_queues(&mut self) {
         self.rings.close();
         for events in self.contexts.iter().filter_map(Weak::upgrade) {
@@ -31,7 +30,7 @@ impl Core {
     }
 
     fn flush_failed(&mut self, now: Instant, qpn: Qpn) {
-        // In RESET, the one state that does not lead to ERR, there is nothing to flush.
+        // In RESET, the one state without a transition to ERR, there is nothing to flush.
         let _ = self.engine.modify_qp(now, qpn, &QpAttr::to(QpState::Err), |_, wanted| wanted);
         self.hand_out(now);
         self.wakes |= self.rings.announce();
@@ -54,7 +53,7 @@ mod tests {
 
     const NOW: Instant = Instant::ZERO;
 
-    /// What is found in its completion queue.
+    /// Returns the completions in its completion queue.
     fn ends(end: &End) -> Vec<(u64, WcStatus)> {
         let found = std::iter::from_fn(|| end.ring.completions.pop());
         found.map(|completion| (completion.wr_id, completion.status)).collect()

@@ -1,4 +1,4 @@
-//! The interfaces below the port: what becomes of them is told to every context.
+//! Interfaces below the port: every context gets events about their changes.
 
 use std::mem;
 use std::net::IpAddr;
@@ -12,36 +12,36 @@ use crate::runtime::core::link_state::LinkCounters;
 use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 
-/// Changes that are taken in one look, at least.
+/// Minimum of changes that one poll processes.
 const LOOKS: usize = 16;
 
-/// How often one looks at most: a look takes as long as a small datagram.
+/// Minimum interval of polls: a poll takes as long as a small datagram.
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl Core {
-    /// Whether packets can come and go, as far as that is known.
+    /// Returns whether packets can be sent and received, as far as that is known.
     pub(crate) fn is_active(&self) -> bool {
         let states = &self.link.states;
         states.len() < self.engine.config().gids.len() || states.iter().any(LinkState::is_active)
     }
 
-    /// The interface that has one of the device's addresses, or had it last; 0 where that cannot be known.
+    /// Returns the interface that has one of the device's addresses, or had it last; 0 if it is unknown.
     pub(crate) fn interface_of(&self, ip: IpAddr) -> u32 {
         let state = self.link.states.iter().find(|state| state.ip == ip);
         state.map_or(0, |state| state.interface)
     }
 
-    /// What has become of the interfaces.
+    /// Returns the counters of the interfaces.
     pub(crate) fn link_counters(&self) -> LinkCounters {
         self.link.counters
     }
 
-    /// Takes notice of what the interfaces are like before anybody relies on it.
+    /// Reads the state of the interfaces before the device is used.
     pub(super) fn begin_with_link(&mut self) {
         self.take_links();
     }
 
-    /// Takes what has become of the interfaces. They may change without end: the rest is left to the next look.
+    /// Processes changes of the interfaces. They may change without end: the rest is left to the next poll.
     fn take_links(&mut self) {
         for _ in 0..LOOKS.max(2 * self.engine.config().gids.len()) {
             let Some(state) = self.port.poll_link() else { return };
@@ -49,7 +49,7 @@ impl Core {
         }
     }
 
-    /// Looks whether an interface has changed, and tells.
+    /// Polls for changes of the interfaces, and reports them.
     pub(super) fn look_at_link(&mut self, now: Instant) {
         if now < self.link.next_look {
             return;
@@ -58,13 +58,13 @@ impl Core {
         self.take_links();
     }
 
-    /// What the interface of an address is like now. The port's MTU is that of the least of them, for who
-    /// has only a datagram to send does not say from where.
+    /// Processes the state of the interface of an address. The MTU of the port is the minimum of all, because the
+    /// sender of a UD message does not name its interface.
     fn take_link(&mut self, state: LinkState) {
         let was_active = self.is_active();
         let Some(known) = self.link.states.iter_mut().find(|known| known.ip == state.ip) else {
-            // The first time there is nothing to tell. An address that could be bound to is there, though
-            // it may be that of no interface.
+            // The first report is no change. An address that could be bound exists, though perhaps without an
+            // interface.
             self.link.states.push(state);
             return;
         };
@@ -203,7 +203,7 @@ mod tests {
         ];
         assert_eq!(told, expected);
         assert_eq!(end.core.link_counters().link_downed, 2);
-        // What the narrower of both interfaces carries.
+        // MTU of the narrower interface.
         assert_eq!(end.core.engine.config().active_mtu, Mtu::Mtu1024);
         assert_eq!(ips.map(|ip| end.core.interface_of(ip)), [2, 2]);
         let stranger = [10, 255, 0, 8].into();

@@ -14,11 +14,10 @@ counters! {
     }
 }
 
-/// What is known of the interfaces.
+/// Known state of the interfaces.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Link {
-    /// Of each address that the device has, as it was seen last; those of which nothing can be known are
-    /// not here.
+    /// Last known state for each address of the device; an unknown one is absent.
     pub(super) states: SmallVec<[LinkState; 1]>,
     pub(super) next_look: Instant,
     pub(super) counters: LinkCounters,

@@ -1,11 +1,11 @@
-//! Multicast groups: what the engine's queue pairs belong to, the port joins.
+//! Multicast groups: the port joins the groups of the engine's queue pairs.
 
 use crate::engine::McastError;
 use crate::ids::{Gid, Qpn};
 use crate::port::JoinError;
 use crate::runtime::core::Core;
 
-/// Why a queue pair was not attached to a group.
+/// Error for a queue pair that cannot be attached to a group.
 #[derive(Debug)]
 pub(crate) enum AttachError {
     Engine(McastError),
@@ -13,7 +13,7 @@ pub(crate) enum AttachError {
 }
 
 impl Core {
-    /// Attaches a queue pair to a group, which the port joins with the first.
+    /// Attaches a queue pair to a group. For the first one the port joins the group.
     pub(crate) fn attach_mcast(&mut self, qpn: Qpn, gid: Gid) -> Result<(), AttachError> {
         if !self.engine.attach_mcast(qpn, gid).map_err(AttachError::Engine)? {
             return Ok(());
@@ -27,14 +27,14 @@ impl Core {
         joined.map_err(AttachError::Port)
     }
 
-    /// Detaches a queue pair from a group, which the port leaves with the last.
+    /// Detaches a queue pair from a group. After the last one the port leaves the group.
     pub(crate) fn detach_mcast(&mut self, qpn: Qpn, gid: Gid) -> Result<(), McastError> {
         self.engine.detach_mcast(qpn, gid)?;
         self.leave_groups();
         Ok(())
     }
 
-    /// Leaves the groups that nobody here belongs to any more.
+    /// Leaves the groups without a queue pair.
     pub(super) fn leave_groups(&mut self) {
         while let Some(group) = self.engine.poll_left_group() {
             self.port.leave(group);

@@ -28,7 +28,7 @@ impl Core {
         Ok(())
     }
 
-    /// Posts receive requests until one is refused, and counts those that were not.
+    /// Posts receive requests until one is refused, and returns their number.
     pub(crate) fn post_srq_recvs(
         &mut self,
         srqn: Srqn,

@@ -2,14 +2,14 @@
 
 use crate::net::Burst;
 
-/// Bursts that the engine builds before the port sends them. The receiving host works on the first while the port
-/// copies the others, so that a few at a time are faster than many.
+/// Number of bursts that the engine builds before the port sends them. The receiving host processes the first while the
+/// port copies the others, so small batches are faster than large ones.
 pub(super) const BURSTS: usize = 4;
 
-/// Bursts that the engine has built, as far as the port has not taken them.
+/// Bursts that the engine has built and the port has not taken yet.
 pub(super) struct TxBatch {
     bursts: [Burst; BURSTS],
-    /// Number of bursts built. The port has taken the first `taken` of them.
+    /// Number of bursts built, of which the port has taken the first `taken`.
     built: usize,
     taken: usize,
 }
@@ -24,7 +24,7 @@ impl TxBatch {
         self.taken == self.built
     }
 
-    /// Returns whether the last [`fill`](Self::fill) ended for want of room, so that the engine may have more.
+    /// Returns whether the last [`fill`](Self::fill) ended for lack of room, so that the engine may have more.
     pub(super) fn was_full(&self) -> bool {
         self.built == BURSTS
     }

@@ -9,8 +9,8 @@ use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 
 impl Core {
-    /// Opens a target of this domain once more; its events go to `owner` too. False when there is none
-    /// with this number.
+    /// Opens a target of this domain once more; its events go to `owner` too. Returns false if there is none with this
+    /// number.
     pub(crate) fn open_target(
         &mut self,
         qpn: Qpn,
@@ -24,7 +24,7 @@ impl Core {
         found
     }
 
-    /// Closes a target that was created or opened for `owner`. The last to do so destroys it.
+    /// Closes a target that was created or opened for `owner`. The last one to close it destroys it.
     pub(crate) fn close_target(&mut self, now: Instant, qpn: Qpn, owner: &Arc<Queue<AsyncEvent>>) {
         let Some(owners) = self.owners.get_mut(&qpn) else { return };
         if owners.len() == 1 {
