@@ -13,7 +13,7 @@ use crate::counter::{Counter, Family, Sample};
 use crate::ids::Qpn;
 use crate::port::PortCounters;
 use crate::runtime::LinkCounters;
-use crate::runtime::down::Down;
+use crate::runtime::device_error::DeviceError;
 use crate::runtime::shards::Shards;
 use crate::transport::outputs::Counters;
 
@@ -36,7 +36,7 @@ pub struct DeviceCounters {
 }
 
 impl DeviceCounters {
-    pub(crate) fn of(shards: &Shards, name: &str, ip: IpAddr) -> Result<Self, Down> {
+    pub(crate) fn of(shards: &Shards, name: &str, ip: IpAddr) -> Result<Self, DeviceError> {
         let (protocol, port) = Self::totals(shards)?;
         // All shards have the same interfaces.
         let link = shards.first().with(|core, _| core.link_counters())?;
@@ -48,7 +48,7 @@ impl DeviceCounters {
     }
 
     /// Returns the sums over all engines and ports.
-    pub(crate) fn totals(shards: &Shards) -> Result<(Counters, PortCounters), Down> {
+    pub(crate) fn totals(shards: &Shards) -> Result<(Counters, PortCounters), DeviceError> {
         let mut totals = (Counters::default(), PortCounters::default());
         for shard in shards.iter() {
             shard.with(|core, _| {

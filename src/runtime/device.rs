@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use crate::ids::{Gid, PKey, PdId};
 use crate::mem::Memory;
 use crate::runtime::counters::{DeviceCounters, Report};
-use crate::runtime::down::Down;
+use crate::runtime::device_error::DeviceError;
 use crate::runtime::peers::Peers;
 use crate::runtime::{CqNumbers, Shards, XrcdTable, generation};
 
@@ -37,7 +37,7 @@ pub(crate) struct Device {
 
 impl Device {
     /// Returns the counters.
-    pub(crate) fn counters(&self) -> Result<DeviceCounters, Down> {
+    pub(crate) fn counters(&self) -> Result<DeviceCounters, DeviceError> {
         DeviceCounters::of(&self.shards, &self.name, self.ip)
     }
 

@@ -21,7 +21,7 @@ mod core;
 mod counters;
 mod delayed_ack;
 mod device;
-mod down;
+mod device_error;
 mod env;
 #[cfg(test)]
 mod hot_path;
@@ -49,7 +49,7 @@ pub use self::core::LinkCounters;
 pub use crate::sys::{PerProcess, generation};
 pub use clock::{now, wall_clock};
 pub use counters::DeviceCounters;
-pub use down::Down;
+pub use device_error::DeviceError;
 pub use env::{EnvError, Environment, LogLevel, VARIABLES, Variable};
 pub use log::log;
 pub use moderation::Moderation;

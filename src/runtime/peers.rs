@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
-use crate::runtime::down::Down;
+use crate::runtime::device_error::DeviceError;
 use crate::runtime::shard::Shard;
 use crate::runtime::shard_set::ShardSet;
 use crate::runtime::shards::Shards;
@@ -45,7 +45,7 @@ impl Peers {
         shard: &Shard,
         peer: IpAddr,
         receive_buffer: Option<u64>,
-    ) -> Result<(), Down> {
+    ) -> Result<(), DeviceError> {
         if shards.is_one() {
             let tell = |bytes| {
                 shard.with(|core, now| core.engine.set_peer_receive_buffer(now, peer, bytes))

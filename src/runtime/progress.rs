@@ -51,7 +51,7 @@ use std::time::Duration;
 
 use crate::port::EventFd;
 use crate::runtime::core::{MAX_ACK_DELAY, PollOutcome};
-use crate::runtime::down::Down;
+use crate::runtime::device_error::DeviceError;
 use crate::runtime::queue::{OnSignal, Queue, Waited};
 use crate::runtime::shard::{AtomicDeadline, PanicGuard, Shard};
 use crate::runtime::{clock, signals};
@@ -157,12 +157,14 @@ impl Shard {
                 };
                 match next {
                     Ok(next) => state = next,
-                    Err(Down::Failed | Down::SocketClosed | Down::Forked) => return,
+                    Err(DeviceError::Failed | DeviceError::SocketClosed | DeviceError::Forked) => {
+                        return;
+                    }
                 }
             }
         });
         if catch_unwind(body).is_err() {
-            self.fail(Down::Failed);
+            self.fail(DeviceError::Failed);
         }
     }
 
@@ -172,7 +174,7 @@ impl Shard {
         self.thread_event_fd.ring();
     }
 
-    pub(super) fn socket(&self, backoff: &mut IdleBackoff) -> Result<ThreadState, Down> {
+    pub(super) fn socket(&self, backoff: &mut IdleBackoff) -> Result<ThreadState, DeviceError> {
         loop {
             // The loop may never run out of work: a port that stays busy or broken.
             if self.progress.is_closing() {
@@ -222,7 +224,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn watch(&self, backoff: &mut IdleBackoff) -> Result<ThreadState, Down> {
+    pub(super) fn watch(&self, backoff: &mut IdleBackoff) -> Result<ThreadState, DeviceError> {
         if self.progress.needs_thread() {
             return Ok(ThreadState::Socket);
         }
@@ -280,7 +282,7 @@ impl Shard {
         queue: &Queue<T>,
         until: Option<Instant>,
         on_signal: OnSignal,
-    ) -> Result<Waited<T>, Down> {
+    ) -> Result<Waited<T>, DeviceError> {
         if let Err(down) = self.check() {
             return self.rest(queue, down);
         }
@@ -306,7 +308,7 @@ impl Shard {
         queue: &Queue<T>,
         until: Option<Instant>,
         on_signal: OnSignal,
-    ) -> Result<Waited<T>, Down> {
+    ) -> Result<Waited<T>, DeviceError> {
         let waited = queue.block(until, on_signal);
         match self.check() {
             Err(down) if !matches!(waited, Waited::Item(_)) => self.rest(queue, down),
@@ -315,8 +317,8 @@ impl Shard {
     }
 
     /// Takes an item that a failed device has left in `queue`, such as a flushed request. A forked child takes none.
-    fn rest<T>(&self, queue: &Queue<T>, down: Down) -> Result<Waited<T>, Down> {
-        if down == Down::Forked {
+    fn rest<T>(&self, queue: &Queue<T>, down: DeviceError) -> Result<Waited<T>, DeviceError> {
+        if down == DeviceError::Forked {
             return Err(down);
         }
         // Other shards that fill the queue may still be flushing.
@@ -329,7 +331,7 @@ impl Shard {
         queue: &Queue<T>,
         until: Option<Instant>,
         on_signal: OnSignal,
-    ) -> Result<Waited<T>, Down> {
+    ) -> Result<Waited<T>, DeviceError> {
         loop {
             self.check()?;
             let mut core = self.lock()?;

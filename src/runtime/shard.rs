@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::port::{EventFd, Port};
 use crate::runtime::core::{Core, Notices, PollOutcome};
-use crate::runtime::down::Down;
+use crate::runtime::device_error::DeviceError;
 use crate::runtime::lease::AddressLease;
 use crate::runtime::queue::Queue;
 use crate::runtime::shard_set::ShardSet;
@@ -114,7 +114,10 @@ impl Shard {
     }
 
     /// Calls `act` under the lock, and then wakes the threads and tasks that wait for its effects.
-    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Core, Instant) -> R) -> Result<R, Down> {
+    pub(crate) fn with<R>(
+        &self,
+        act: impl FnOnce(&mut Core, Instant) -> R,
+    ) -> Result<R, DeviceError> {
         self.with_time(clock::now, act)
     }
 
@@ -123,7 +126,7 @@ impl Shard {
     pub(crate) fn with_old_time<R>(
         &self,
         act: impl FnOnce(&mut Core, Instant) -> R,
-    ) -> Result<R, Down> {
+    ) -> Result<R, DeviceError> {
         self.with_time(|| Instant::from_nanos(self.last_time.load(Ordering::Relaxed)), act)
     }
 
@@ -131,7 +134,7 @@ impl Shard {
         &self,
         time: impl FnOnce() -> Instant,
         act: impl FnOnce(&mut Core, Instant) -> R,
-    ) -> Result<R, Down> {
+    ) -> Result<R, DeviceError> {
         self.check()?;
         let _guard = PanicGuard(self);
         let mut core = self.lock()?;
@@ -143,7 +146,7 @@ impl Shard {
     }
 
     /// Takes a turn for a caller that found `queue` empty, unless another thread is taking one.
-    pub(crate) fn turn_for<T>(&self, queue: &Queue<T>) -> Result<(), Down> {
+    pub(crate) fn turn_for<T>(&self, queue: &Queue<T>) -> Result<(), DeviceError> {
         self.check()?;
         let _guard = PanicGuard(self);
         let mut core = match self.core.try_lock() {
@@ -155,7 +158,7 @@ impl Shard {
             }
             Err(TryLockError::Poisoned(poisoned)) => {
                 drop(poisoned);
-                return Err(self.fail(Down::Failed));
+                return Err(self.fail(DeviceError::Failed));
             }
         };
         // It may have failed meanwhile.
@@ -250,7 +253,7 @@ impl Shard {
             self.thread_event_fd.ring();
         }
         if port_closed {
-            self.fail(Down::SocketClosed);
+            self.fail(DeviceError::SocketClosed);
         }
     }
 
@@ -276,18 +279,18 @@ impl Shard {
         }
     }
 
-    pub(super) fn lock(&self) -> Result<MutexGuard<'_, Core>, Down> {
+    pub(super) fn lock(&self) -> Result<MutexGuard<'_, Core>, DeviceError> {
         let core = self.core.lock().map_err(|poisoned| {
             // The guard in the error holds the lock.
             drop(poisoned);
-            self.fail(Down::Failed)
+            self.fail(DeviceError::Failed)
         })?;
         // It may have failed during the wait for the lock.
         self.check().map(|()| core)
     }
 
     /// Locks, and returns whether another thread had the lock.
-    pub(super) fn lock_after_others(&self) -> Result<(MutexGuard<'_, Core>, bool), Down> {
+    pub(super) fn lock_after_others(&self) -> Result<(MutexGuard<'_, Core>, bool), DeviceError> {
         match self.core.try_lock() {
             Ok(core) => self.check().map(|()| (core, false)),
             Err(_) => self.lock().map(|core| (core, true)),
@@ -300,9 +303,9 @@ impl Shard {
     }
 
     /// Returns an error if the device cannot be used.
-    pub(crate) fn check(&self) -> Result<(), Down> {
+    pub(crate) fn check(&self) -> Result<(), DeviceError> {
         if self.generation != generation() {
-            return Err(Down::Forked);
+            return Err(DeviceError::Forked);
         }
         match self.failed.load(Ordering::Acquire) {
             0 => Ok(()),
@@ -312,7 +315,7 @@ impl Shard {
 
     /// Fails the device: flushes every queue pair of every shard and wakes all waiting threads and tasks. Returns the
     /// reason of the first failure. The flush is complete when this returns, in whichever thread it ran.
-    pub(super) fn fail(&self, why: Down) -> Down {
+    pub(super) fn fail(&self, why: DeviceError) -> DeviceError {
         let mut is_first = false;
         self.each_of_device(|shard| is_first |= shard.flush_failed(why));
         if is_first {
@@ -331,14 +334,14 @@ impl Shard {
     }
 
     /// Flushes the shard and marks it as failed. Returns false if it has failed before.
-    fn flush_failed(&self, why: Down) -> bool {
+    fn flush_failed(&self, why: DeviceError) -> bool {
         let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         if self.failed.load(Ordering::Relaxed) != 0 {
             return false;
         }
         core.fail(clock::now());
         // After the flush: a thread that finds the shard failed finds all flushed requests.
-        let number = u8::from(why == Down::SocketClosed) + 1;
+        let number = u8::from(why == DeviceError::SocketClosed) + 1;
         self.failed.store(number, Ordering::Release);
         drop(core);
         self.core.clear_poison();
@@ -357,7 +360,7 @@ impl Shard {
     }
 
     /// Returns whether there is something to receive.
-    pub(super) fn has_waiting(&self) -> Result<bool, Down> {
+    pub(super) fn has_waiting(&self) -> Result<bool, DeviceError> {
         let has = !self.lock()?.port.arm();
         let descriptors = self.port_descriptors();
         let woken = sleep_on(&descriptors, Some(Duration::ZERO));
@@ -381,8 +384,8 @@ fn numbers(port: &dyn Port) -> SmallVec<[RawFd; 4]> {
 }
 
 /// Decodes the reason of a failure.
-fn failure(number: u8) -> Down {
-    if number == 2 { Down::SocketClosed } else { Down::Failed }
+fn failure(number: u8) -> DeviceError {
+    if number == 2 { DeviceError::SocketClosed } else { DeviceError::Failed }
 }
 
 /// Fails the device at once after a panic under its lock, not when the next caller finds the lock poisoned. The guard
@@ -392,7 +395,7 @@ pub(super) struct PanicGuard<'a>(pub(super) &'a Shard);
 impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if self.0.core.is_poisoned() {
-            self.0.fail(Down::Failed);
+            self.0.fail(DeviceError::Failed);
         }
     }
 }
@@ -466,16 +469,20 @@ mod tests {
         thread::scope(|scope| {
             // The failing thread is at the event, which follows the completions.
             let held = events.fill();
-            let failing = scope.spawn(|| shard.fail(Down::Failed));
+            let failing = scope.spawn(|| shard.fail(DeviceError::Failed));
             let flushed = ring.completions.block(None, OnSignal::Wait).item().unwrap();
             assert_eq!((flushed.wr_id, flushed.status), (7, WcStatus::WrFlushErr));
             assert_eq!(shard.check(), Ok(()));
             drop(held);
-            assert_eq!(shard.fail(Down::SocketClosed), Down::Failed, "the first reason");
+            assert_eq!(
+                shard.fail(DeviceError::SocketClosed),
+                DeviceError::Failed,
+                "the first reason"
+            );
             assert_eq!(events.pop(), Some(AsyncEvent::DeviceFatal), "fail waits for the flush");
-            assert_eq!(failing.join().unwrap(), Down::Failed);
+            assert_eq!(failing.join().unwrap(), DeviceError::Failed);
         });
-        assert_eq!(shard.check(), Err(Down::Failed));
+        assert_eq!(shard.check(), Err(DeviceError::Failed));
     }
 
     /// Records, when its queue is closed, whether each shard of a device has failed.
@@ -514,9 +521,13 @@ mod tests {
         });
         shards.iter().for_each(|shard| shard.join(&shards));
         closing.shards.set(shards.each_ref().map(Arc::downgrade)).unwrap();
-        assert_eq!(shards[1].fail(Down::SocketClosed), Down::SocketClosed);
+        assert_eq!(shards[1].fail(DeviceError::SocketClosed), DeviceError::SocketClosed);
         assert_eq!(*closing.have_failed.lock().unwrap(), [true; 4]);
-        assert_eq!(shards[0].fail(Down::Failed), Down::SocketClosed, "the first reason");
+        assert_eq!(
+            shards[0].fail(DeviceError::Failed),
+            DeviceError::SocketClosed,
+            "the first reason"
+        );
     }
 
     #[test]
@@ -658,8 +669,8 @@ mod tests {
             assert!(panicking.join().is_err());
             // No other thread has used the device since.
             assert!(waiter.join().unwrap(), "the receive request is flushed");
-            assert_eq!(shard.turn_for(&asleep), Err(Down::Failed));
-            assert_eq!(shard.wait(&asleep, None, OnSignal::Wait), Err(Down::Failed));
+            assert_eq!(shard.turn_for(&asleep), Err(DeviceError::Failed));
+            assert_eq!(shard.wait(&asleep, None, OnSignal::Wait), Err(DeviceError::Failed));
             assert!(!shard.core.is_poisoned());
         });
     }
@@ -690,7 +701,7 @@ mod tests {
         let wait = || shard.wait(&ring.completions, None, OnSignal::Wait);
         let status = |waited: Waited<Stamped>| waited.item().map(|stamped| stamped.status);
         assert_eq!(wait().map(status), Ok(Some(WcStatus::WrFlushErr)));
-        assert_eq!(wait(), Err(Down::SocketClosed));
-        assert_eq!(shard.with(|_, _| ()), Err(Down::SocketClosed));
+        assert_eq!(wait(), Err(DeviceError::SocketClosed));
+        assert_eq!(shard.with(|_, _| ()), Err(DeviceError::SocketClosed));
     }
 }

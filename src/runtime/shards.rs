@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::runtime::down::Down;
+use crate::runtime::device_error::DeviceError;
 use crate::runtime::queue::{OnSignal, Queue, Waited};
 use crate::runtime::shard::Shard;
 use crate::runtime::shard_set::ShardSet;
@@ -62,7 +62,11 @@ impl Shards {
     }
 
     /// Takes a turn of each shard that fills `queue`, for a caller that found it empty.
-    pub(crate) fn turn_for<T>(&self, feeders: ShardSet, queue: &Queue<T>) -> Result<(), Down> {
+    pub(crate) fn turn_for<T>(
+        &self,
+        feeders: ShardSet,
+        queue: &Queue<T>,
+    ) -> Result<(), DeviceError> {
         if self.is_one() {
             return self.first().turn_for(queue);
         }
@@ -77,7 +81,7 @@ impl Shards {
         queue: &Queue<T>,
         until: Option<Instant>,
         on_signal: OnSignal,
-    ) -> Result<Waited<T>, Down> {
+    ) -> Result<Waited<T>, DeviceError> {
         // In most cases there is an item already.
         if self.check().is_ok()
             && let Some(item) = queue.pop()
@@ -104,7 +108,7 @@ impl Shards {
         &self,
         feeders: ShardSet,
         queue: &Queue<T>,
-    ) -> Result<Waited<T>, Down> {
+    ) -> Result<Waited<T>, DeviceError> {
         self.check()?;
         self.register_waiter(feeders);
         let _waiter = WaiterGuard { shards: self, these: feeders };
@@ -123,7 +127,7 @@ impl Shards {
     }
 
     /// Returns an error if the device cannot be used. If one shard has failed, all have.
-    pub(crate) fn check(&self) -> Result<(), Down> {
+    pub(crate) fn check(&self) -> Result<(), DeviceError> {
         self.first().check()
     }
 

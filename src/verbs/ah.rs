@@ -71,7 +71,7 @@ impl ProtectionDomain {
     /// # Errors
     ///
     /// [`Error::Address`] when the source GID does not exist or has another IP version; [`Error::EmptyGid`] when no
-    /// interface has its address at present; [`Error::Down`].
+    /// interface has its address at present; [`Error::Device`].
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(&self, av: AddressVector) -> Result<AddressHandle, Error> {
         let gids = &self.inner.context.device.gids;

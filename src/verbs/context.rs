@@ -62,7 +62,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`], [`Error::Down`].
+    /// [`Error::Timeout`], [`Error::Device`].
     #[doc(alias = "ibv_get_async_event")]
     pub fn wait_event(&self, timeout: impl Into<Option<Duration>>) -> Result<AsyncEvent, Error> {
         self.wait_event_with(timeout.into(), OnSignal::Wait)
@@ -115,7 +115,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Down`].
+    /// [`Error::Device`].
     pub fn counters(&self) -> Result<DeviceCounters, Error> {
         Ok(self.inner.device.counters()?)
     }

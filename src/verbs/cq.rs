@@ -183,7 +183,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`]; [`Error::Overrun`] after the last completion before an overrun; [`Error::Down`].
+    /// [`Error::Timeout`]; [`Error::Overrun`] after the last completion before an overrun; [`Error::Device`].
     pub fn wait_one(&self, timeout: impl Into<Option<Duration>>) -> Result<Completion, Error> {
         let ring = &self.inner.ring;
         if ring.is_overrun() && ring.completions.is_empty() {
@@ -249,7 +249,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::Down`].
+    /// [`Error::Device`].
     #[doc(alias = "ibv_modify_cq")]
     pub fn modify(&self, moderation: Moderation) -> Result<(), Error> {
         let id = self.inner.id;
@@ -367,7 +367,7 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::Limit`] for `depth`; [`Error::Full`]; [`Error::OtherDevice`] for the channel;
-    /// [`Error::Down`].
+    /// [`Error::Device`].
     #[doc(alias = "ibv_create_cq")]
     pub fn create_cq(
         &self,
@@ -382,7 +382,7 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::Limit`] for `depth` and `comp_vector`; [`Error::CompletionFields`]; [`Error::Full`];
-    /// [`Error::OtherDevice`] for the channel and the domain; [`Error::Down`].
+    /// [`Error::OtherDevice`] for the channel and the domain; [`Error::Device`].
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn create_cq_ex(&self, config: &CqConfig<'_>) -> Result<CompletionQueue, Error> {
         CompletionQueue::create(&self.inner, config)

@@ -9,7 +9,7 @@ use crate::port::packet;
 #[cfg(feature = "tap")]
 use crate::port::tap;
 use crate::port::{CustomPortError, JoinError, udp};
-use crate::runtime::{Down, OpenError, XrcdError};
+use crate::runtime::{DeviceError, OpenError, XrcdError};
 use crate::verbs::Error;
 use crate::verbs::usage::UNACKNOWLEDGED_EVENTS;
 
@@ -34,7 +34,9 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Open(error) => of_open(error),
-            Self::Down(Down::Failed | Down::SocketClosed | Down::Forked) => libc::EIO,
+            Self::Device(DeviceError::Failed | DeviceError::SocketClosed | DeviceError::Forked) => {
+                libc::EIO
+            }
             Self::Alloc(_) | Self::Full { .. } => libc::ENOMEM,
             Self::Register(error) => of_register(error),
             Self::DeviceMemory(DmError::Exhausted { .. }) => libc::ENOMEM,
@@ -300,8 +302,8 @@ mod tests {
                 Error::Os { what: "eventfd", source: io::Error::from_raw_os_error(libc::EMFILE) },
                 libc::EMFILE,
             ),
-            (Down::Failed.into(), libc::EIO),
-            (Down::SocketClosed.into(), libc::EIO),
+            (DeviceError::Failed.into(), libc::EIO),
+            (DeviceError::SocketClosed.into(), libc::EIO),
         ] {
             assert_eq!(error.errno(), expected, "{error}");
         }

@@ -10,7 +10,7 @@ use crate::engine::{CreateError, McastError, ModifyError, PostError, SrqError};
 use crate::ids::{CqId, Gid, Qpn, Srqn};
 use crate::mem::{AdviseError, AllocError, DmError, MwType, RegisterError};
 use crate::port::JoinError;
-use crate::runtime::{Down, OpenError, XrcdError};
+use crate::runtime::{DeviceError, OpenError, XrcdError};
 use crate::transport::work::{WcOpcode, WcStatus};
 use crate::verbs::WcFlags;
 
@@ -24,7 +24,7 @@ pub enum Error {
     Open(#[from] OpenError),
     /// The device has failed and is unusable.
     #[error(transparent)]
-    Down(#[from] Down),
+    Device(#[from] DeviceError),
     /// Memory cannot be allocated.
     #[error(transparent)]
     Alloc(#[from] AllocError),

@@ -95,7 +95,7 @@ impl CompletionChannel {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`], [`Error::Down`].
+    /// [`Error::Timeout`], [`Error::Device`].
     #[doc(alias = "ibv_get_cq_event")]
     pub fn wait(&self, timeout: impl Into<Option<Duration>>) -> Result<CqEvent, Error> {
         self.wait_with(timeout.into(), OnSignal::Wait)
@@ -106,7 +106,7 @@ impl CompletionChannel {
     ///
     /// # Errors
     ///
-    /// [`Error::Interrupted`], [`Error::Timeout`], [`Error::Down`].
+    /// [`Error::Interrupted`], [`Error::Timeout`], [`Error::Device`].
     pub fn wait_interruptible(
         &self,
         timeout: impl Into<Option<Duration>>,
@@ -146,7 +146,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`], [`Error::Down`].
+    /// [`Error::Timeout`], [`Error::Device`].
     #[doc(alias = "ibv_get_async_event")]
     pub fn get_async_event(
         &self,
@@ -160,7 +160,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Interrupted`], [`Error::Timeout`], [`Error::Down`].
+    /// [`Error::Interrupted`], [`Error::Timeout`], [`Error::Device`].
     pub fn get_async_event_interruptible(
         &self,
         timeout: impl Into<Option<Duration>>,

@@ -41,7 +41,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::Overrun`] after the last completion before an overrun; [`Error::Down`].
+    /// [`Error::Overrun`] after the last completion before an overrun; [`Error::Device`].
     pub fn next(&self) -> NextCompletion<'_> {
         NextCompletion { cq: self, waiter: None }
     }

@@ -222,7 +222,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Down`].
+    /// [`Error::Device`].
     #[doc(alias = "ibv_query_device")]
     pub fn device_info(&self) -> Result<DeviceInfo, Error> {
         let device = &self.inner.device;

@@ -14,7 +14,7 @@ use crate::engine::{
 use crate::ids::{QKey, Qpn, Rkey};
 use crate::mem::{Access, BindInfo};
 use crate::psn::Psn;
-use crate::runtime::{Down, random};
+use crate::runtime::{DeviceError, random};
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest};
 use crate::verbs::context::ContextInner;
 use crate::verbs::limits::{MAX_INLINE, MAX_SGE, MAX_WR, check_max};
@@ -212,7 +212,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`Error::Modify`], after which the queue pair is in the last state that it reached; [`Error::Down`].
+    /// [`Error::Modify`], after which the queue pair is in the last state that it reached; [`Error::Device`].
     pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), Error> {
         self.inner.handle.connect(self.context(), peer, options)
     }
@@ -222,7 +222,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`Error::Modify`]: a queue key with bit 31 set requires `CAP_NET_RAW`; [`Error::Down`].
+    /// [`Error::Modify`]: a queue key with bit 31 set requires `CAP_NET_RAW`; [`Error::Device`].
     pub fn activate(&self, qkey: QKey) -> Result<(), Error> {
         self.modify(InitAttr::Datagram { qkey })?;
         self.modify(RtrAttr::Ud)?;
@@ -270,7 +270,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`Error::Modify`] before RTS; [`Error::Down`].
+    /// [`Error::Modify`] before RTS; [`Error::Device`].
     #[doc(alias = "ibv_modify_qp_rate_limit")]
     pub fn modify_rate_limit(&self, limit: RateLimit) -> Result<(), Error> {
         self.modify(QpAttr { rate_limit: Some(limit), ..QpAttr::default() })
@@ -294,7 +294,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`Error::Down`].
+    /// [`Error::Device`].
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpInfo, Error> {
         self.inner.handle.query()
@@ -324,7 +324,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`Error::Down`].
+    /// [`Error::Device`].
     pub fn counters(&self) -> Result<Counters, Error> {
         self.inner.handle.counters()
     }
@@ -333,7 +333,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`Error::Down`].
+    /// [`Error::Device`].
     pub fn state(&self) -> Result<QpState, Error> {
         Ok(self.query()?.state)
     }
@@ -342,7 +342,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`Error::Post`], [`Error::Down`].
+    /// [`Error::Post`], [`Error::Device`].
     ///
     /// # Examples
     ///
@@ -413,7 +413,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`Error::Post`] for the first request that is not valid; [`Error::Down`].
+    /// [`Error::Post`] for the first request that is not valid; [`Error::Device`].
     #[doc(alias = "ibv_wr_start")]
     #[doc(alias = "ibv_wr_complete")]
     pub fn post_all(&self, requests: impl IntoIterator<Item = SendRequest>) -> Result<(), Error> {
@@ -432,7 +432,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`Error::WindowType`], [`Error::OtherDevice`] for the window, [`Error::Post`], [`Error::Down`].
+    /// [`Error::WindowType`], [`Error::OtherDevice`] for the window, [`Error::Post`], [`Error::Device`].
     ///
     /// # Examples
     ///
@@ -486,7 +486,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`Error::Post`], [`Error::Down`].
+    /// [`Error::Post`], [`Error::Device`].
     #[doc(alias = "ibv_post_recv")]
     pub fn post_recv(&self, request: RecvRequest) -> Result<(), Error> {
         self.post_recvs([request]).1
@@ -566,7 +566,10 @@ impl QueuePair {
         self.inner.srq.as_ref()
     }
 
-    fn check_posted(&self, posted: Result<Result<(), PostError>, Down>) -> Result<(), Error> {
+    fn check_posted(
+        &self,
+        posted: Result<Result<(), PostError>, DeviceError>,
+    ) -> Result<(), Error> {
         posted?.map_err(|source| Error::Post { qpn: self.inner.handle.qpn, source })
     }
 
@@ -594,7 +597,7 @@ impl ProtectionDomain {
     /// # Errors
     ///
     /// [`Error::Limit`], [`Error::OtherDevice`] for a completion queue or a shared receive queue, [`Error::Create`],
-    /// [`Error::Down`].
+    /// [`Error::Device`].
     #[doc(alias = "ibv_create_qp")]
     pub fn create_qp(&self, config: &QpConfig<'_>) -> Result<QueuePair, Error> {
         QueuePair::create(&self.inner, config)

@@ -141,7 +141,7 @@ impl SharedReceiveQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::PostSrq`], for example when the queue is full; [`Error::Down`].
+    /// [`Error::PostSrq`], for example when the queue is full; [`Error::Device`].
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn post_recv(&self, request: RecvRequest) -> Result<(), Error> {
         self.post_recvs([request]).1
@@ -173,7 +173,7 @@ impl SharedReceiveQueue {
     /// # Errors
     ///
     /// [`Error::Srq`] for a limit above the size, or a size below the number of requests in the queue;
-    /// [`Error::Limit`] for a size above the device's maximum; [`Error::Down`]. The queue does not change.
+    /// [`Error::Limit`] for a size above the device's maximum; [`Error::Device`]. The queue does not change.
     ///
     /// ```
     /// # use softroce::verbs::*;
@@ -233,7 +233,7 @@ impl SharedReceiveQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::Down`].
+    /// [`Error::Device`].
     #[doc(alias = "ibv_query_srq")]
     pub fn query(&self) -> Result<SrqAttr, Error> {
         let srqn = self.inner.srqn;
@@ -270,7 +270,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`], [`Error::Srq`], [`Error::Down`].
+    /// [`Error::Limit`], [`Error::Srq`], [`Error::Device`].
     #[doc(alias = "ibv_create_srq")]
     pub fn create_srq(&self, config: &SrqConfig) -> Result<SharedReceiveQueue, Error> {
         SharedReceiveQueue::create(&self.inner, config, None)
@@ -281,7 +281,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`], [`Error::OtherDevice`], [`Error::Srq`], [`Error::Down`].
+    /// [`Error::Limit`], [`Error::OtherDevice`], [`Error::Srq`], [`Error::Device`].
     #[doc(alias = "ibv_create_srq_ex")]
     pub fn create_xrc_srq(
         &self,

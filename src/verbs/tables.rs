@@ -55,7 +55,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::TableIndex`], [`Error::Down`].
+    /// [`Error::TableIndex`], [`Error::Device`].
     #[doc(alias = "ibv_query_gid")]
     pub fn query_gid(&self, index: usize) -> Result<Gid, Error> {
         self.inner.slot(index)?;
@@ -68,7 +68,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::TableIndex`]; [`Error::EmptyGid`]; [`Error::Down`].
+    /// [`Error::TableIndex`]; [`Error::EmptyGid`]; [`Error::Device`].
     ///
     /// # Examples
     ///
@@ -96,7 +96,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Down`].
+    /// [`Error::Device`].
     #[doc(alias = "ibv_query_gid_table")]
     pub fn query_gid_table(&self) -> Result<Vec<GidEntry>, Error> {
         let entries = (0..self.inner.device.gids.len()).map(|index| self.query_gid_ex(index));

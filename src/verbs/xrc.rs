@@ -80,7 +80,7 @@ impl XrcDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Create`], [`Error::Down`].
+    /// [`Error::Create`], [`Error::Device`].
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn create_target(&self) -> Result<XrcTarget, Error> {
         let init = QpInit {
@@ -104,7 +104,7 @@ impl XrcDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchTarget`], [`Error::Down`].
+    /// [`Error::NoSuchTarget`], [`Error::Device`].
     #[doc(alias = "ibv_open_qp")]
     pub fn open_target(&self, qpn: Qpn) -> Result<XrcTarget, Error> {
         let (id, events) = (self.domain.id, &self.context.events);
@@ -214,7 +214,7 @@ impl XrcTarget {
     ///
     /// # Errors
     ///
-    /// [`Error::Modify`], after which the target is in the last state that it reached; [`Error::Down`].
+    /// [`Error::Modify`], after which the target is in the last state that it reached; [`Error::Device`].
     pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), Error> {
         self.inner.handle.connect(self.context(), peer, options)
     }
@@ -223,7 +223,7 @@ impl XrcTarget {
     ///
     /// # Errors
     ///
-    /// [`Error::Modify`], [`Error::Down`].
+    /// [`Error::Modify`], [`Error::Device`].
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&self, attr: impl Into<QpAttr>) -> Result<(), Error> {
         self.inner.handle.modify(self.context(), &attr.into())
@@ -233,7 +233,7 @@ impl XrcTarget {
     ///
     /// # Errors
     ///
-    /// [`Error::Modify`], [`Error::Down`].
+    /// [`Error::Modify`], [`Error::Device`].
     pub fn modify_masked(&self, attr: &FlatAttr, mask: u32) -> Result<(), Error> {
         let qpn = self.qpn();
         self.modify(attr.select(mask).map_err(|source| Error::Modify { qpn, source })?)
@@ -258,7 +258,7 @@ impl XrcTarget {
     ///
     /// # Errors
     ///
-    /// [`Error::Down`].
+    /// [`Error::Device`].
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpInfo, Error> {
         self.inner.handle.query()
@@ -268,7 +268,7 @@ impl XrcTarget {
     ///
     /// # Errors
     ///
-    /// [`Error::Down`].
+    /// [`Error::Device`].
     pub fn counters(&self) -> Result<Counters, Error> {
         self.inner.handle.counters()
     }
@@ -277,7 +277,7 @@ impl XrcTarget {
     ///
     /// # Errors
     ///
-    /// [`Error::Down`].
+    /// [`Error::Device`].
     pub fn state(&self) -> Result<QpState, Error> {
         Ok(self.query()?.state)
     }

@@ -544,7 +544,7 @@ fn failure_of_one_shard_fails_the_device() {
         assert_eq!(events.join().unwrap(), AsyncEvent::DeviceFatal);
     });
     for qp in &hub.qps {
-        assert!(matches!(qp.state(), Err(Error::Down(_))));
+        assert!(matches!(qp.state(), Err(Error::Device(_))));
     }
     let mut flushed = Vec::new();
     while let Ok(completion) = hub.node.cq.wait_one(WAIT_LIMIT) {

@@ -20,7 +20,7 @@ impl QueuePair {
     /// # Errors
     ///
     /// [`Error::Mcast`] when the address is not a multicast group, the queue pair is not UD, or a limit is reached;
-    /// [`Error::Join`] when the system refuses; [`Error::Down`].
+    /// [`Error::Join`] when the system refuses; [`Error::Device`].
     ///
     /// # Examples
     ///
@@ -65,7 +65,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`Error::Mcast`] when the queue pair is not attached to the group; [`Error::Down`].
+    /// [`Error::Mcast`] when the queue pair is not attached to the group; [`Error::Device`].
     #[doc(alias = "ibv_detach_mcast")]
     pub fn detach_mcast(&self, group: Gid) -> Result<(), Error> {
         let qpn = self.inner.handle.qpn;
@@ -77,7 +77,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`Error::Down`].
+    /// [`Error::Device`].
     pub fn mcast_groups(&self) -> Result<Vec<Gid>, Error> {
         let qpn = self.inner.handle.qpn;
         Ok(self.inner.handle.shard.with(|core, _| core.engine.mcast_groups(qpn))?)

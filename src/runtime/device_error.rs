@@ -5,7 +5,7 @@ use thiserror::Error;
 /// Reason why a device cannot be used any more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 #[non_exhaustive]
-pub enum Down {
+pub enum DeviceError {
     /// A panic under its lock, in the library or in code of the program (a capture, a memory backing), has left it in
     /// an unknown state. A panic of the library is a bug: please report it.
     #[error("the device has failed after a panic in the library")]
