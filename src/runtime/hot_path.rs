@@ -15,7 +15,7 @@ use crate::transport::work::{Completion, RecvRequest, RemoteAddr, SendRequest, S
 /// Locks of the shard, of the key table and of a completion queue, named by the types they protect.
 const SHARD: &str = "Core";
 const KEYS: &str = "Table";
-const QUEUE: &str = "State<Stamped, EventFdSignal, ShardSet>";
+const QUEUE: &str = "State<TimestampedCompletion, EventFdSignal, ShardSet>";
 
 /// Number of requests in a list: the maximum of packets in a burst.
 const LIST: usize = MAX_BURST_SEGMENTS;

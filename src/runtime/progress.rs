@@ -52,7 +52,7 @@ use std::time::Duration;
 use crate::port::EventFd;
 use crate::runtime::core::{MAX_ACK_DELAY, PollOutcome};
 use crate::runtime::device_error::DeviceError;
-use crate::runtime::queue::{OnSignal, Queue, Waited};
+use crate::runtime::queue::{OnSignal, Queue, WaitOutcome};
 use crate::runtime::shard::{AtomicDeadline, PanicGuard, Shard};
 use crate::runtime::{clock, signals};
 use crate::sync::progress::{Role, ThreadState};
@@ -282,12 +282,12 @@ impl Shard {
         queue: &Queue<T>,
         until: Option<Instant>,
         on_signal: OnSignal,
-    ) -> Result<Waited<T>, DeviceError> {
+    ) -> Result<WaitOutcome<T>, DeviceError> {
         if let Err(down) = self.check() {
             return self.rest(queue, down);
         }
         if let Some(item) = queue.pop() {
-            return Ok(Waited::Item(item));
+            return Ok(WaitOutcome::Item(item));
         }
         if self.progress.join() == Role::Passenger {
             let waited = self.block(queue, until, on_signal);
@@ -308,22 +308,22 @@ impl Shard {
         queue: &Queue<T>,
         until: Option<Instant>,
         on_signal: OnSignal,
-    ) -> Result<Waited<T>, DeviceError> {
+    ) -> Result<WaitOutcome<T>, DeviceError> {
         let waited = queue.block(until, on_signal);
         match self.check() {
-            Err(down) if !matches!(waited, Waited::Item(_)) => self.rest(queue, down),
+            Err(down) if !matches!(waited, WaitOutcome::Item(_)) => self.rest(queue, down),
             _ => Ok(waited),
         }
     }
 
     /// Takes an item that a failed device has left in `queue`, such as a flushed request. A forked child takes none.
-    fn rest<T>(&self, queue: &Queue<T>, down: DeviceError) -> Result<Waited<T>, DeviceError> {
+    fn rest<T>(&self, queue: &Queue<T>, down: DeviceError) -> Result<WaitOutcome<T>, DeviceError> {
         if down == DeviceError::Forked {
             return Err(down);
         }
         // Other shards that fill the queue may still be flushing.
         self.fail(down);
-        queue.pop().map(Waited::Item).ok_or(down)
+        queue.pop().map(WaitOutcome::Item).ok_or(down)
     }
 
     fn drive<T>(
@@ -331,7 +331,7 @@ impl Shard {
         queue: &Queue<T>,
         until: Option<Instant>,
         on_signal: OnSignal,
-    ) -> Result<Waited<T>, DeviceError> {
+    ) -> Result<WaitOutcome<T>, DeviceError> {
         loop {
             self.check()?;
             let mut core = self.lock()?;
@@ -349,10 +349,10 @@ impl Shard {
             self.release(core, now);
             if let Some(item) = queue.pop() {
                 self.driver_sleep.set(None);
-                return Ok(Waited::Item(item));
+                return Ok(WaitOutcome::Item(item));
             }
             if over {
-                return Ok(Waited::Over);
+                return Ok(WaitOutcome::Ended);
             }
             if may_sleep {
                 let until = match found {
@@ -367,7 +367,7 @@ impl Shard {
                     && on_signal == OnSignal::AsRead
                     && signals::has_ended_the_call()
                 {
-                    return Ok(queue.pop().map_or(Waited::Interrupted, Waited::Item));
+                    return Ok(queue.pop().map_or(WaitOutcome::Interrupted, WaitOutcome::Item));
                 }
             }
         }

@@ -45,14 +45,14 @@ impl<T> Deref for Queue<T> {
 
 /// Result of a push.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Pushed {
+pub(crate) enum PushOutcome {
     /// The item is in the queue; the drivers of these shards wait for it.
     Waking(ShardSet),
     /// The queue had no room.
     Full,
 }
 
-impl Pushed {
+impl PushOutcome {
     /// Returns the shards whose drivers wait for the item.
     pub(crate) fn wakes(self) -> ShardSet {
         match self {
@@ -73,22 +73,22 @@ pub(crate) enum OnSignal {
 
 /// Result of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Waited<T> {
+pub(crate) enum WaitOutcome<T> {
     /// An item.
     Item(T),
     /// The time is over, or the queue is closed.
-    Over,
+    Ended,
     /// A signal has ended the wait.
     Interrupted,
 }
 
 #[cfg(test)]
-impl<T> Waited<T> {
+impl<T> WaitOutcome<T> {
     /// Returns the item, if there is one.
     pub(crate) fn item(self) -> Option<T> {
         match self {
             Self::Item(item) => Some(item),
-            Self::Over | Self::Interrupted => None,
+            Self::Ended | Self::Interrupted => None,
         }
     }
 }
@@ -100,30 +100,30 @@ impl<T> Queue<T> {
     }
 
     /// Appends an item.
-    pub(crate) fn push(&self, item: T) -> Pushed {
+    pub(crate) fn push(&self, item: T) -> PushOutcome {
         let mut filling = self.fill();
         if !filling.push(item, false) {
-            return Pushed::Full;
+            return PushOutcome::Full;
         }
-        Pushed::Waking(filling.end())
+        PushOutcome::Waking(filling.end())
     }
 
     /// Blocks until there is an item, until `until`, or until the queue is closed; with [`OnSignal::AsRead`] also until
     /// a signal.
-    pub(crate) fn block(&self, until: Option<Instant>, on_signal: OnSignal) -> Waited<T> {
+    pub(crate) fn block(&self, until: Option<Instant>, on_signal: OnSignal) -> WaitOutcome<T> {
         let timeout = || {
             let rest = until.map(|until| until - clock::now());
-            if rest.is_some_and(|rest| rest.is_zero()) { Err(Waited::Over) } else { Ok(rest) }
+            if rest.is_some_and(|rest| rest.is_zero()) { Err(WaitOutcome::Ended) } else { Ok(rest) }
         };
         let after = |woken| {
             // The kernel restarts only sleeps without timeout.
             let is_over = || until.is_none() || signals::has_ended_the_call();
             let is_interrupted =
                 woken == Woken::Interrupted && on_signal == OnSignal::AsRead && is_over();
-            if is_interrupted { Err(Waited::Interrupted) } else { Ok(()) }
+            if is_interrupted { Err(WaitOutcome::Interrupted) } else { Ok(()) }
         };
         match self.block_with(timeout, after) {
-            Ok(item) => item.map_or(Waited::Over, Waited::Item),
+            Ok(item) => item.map_or(WaitOutcome::Ended, WaitOutcome::Item),
             Err(end) => end,
         }
     }
@@ -147,12 +147,12 @@ mod tests {
         queue.block(None, OnSignal::Wait).item()
     }
 
-    const QUIETLY: Pushed = Pushed::Waking(ShardSet::EMPTY);
+    const QUIETLY: PushOutcome = PushOutcome::Waking(ShardSet::EMPTY);
 
     #[test]
     fn a_full_queue_takes_nothing() {
         let queue = Queue::new(2);
-        assert_eq!([1, 2, 3].map(|i| queue.push(i)), [QUIETLY, QUIETLY, Pushed::Full]);
+        assert_eq!([1, 2, 3].map(|i| queue.push(i)), [QUIETLY, QUIETLY, PushOutcome::Full]);
         let mut taken = Vec::<i32>::new();
         assert_eq!((queue.pop_into(&mut taken, 1), queue.pop()), (1, Some(2)));
         assert!(taken == [1] && queue.is_empty());
@@ -161,14 +161,14 @@ mod tests {
     #[test]
     fn its_size_can_change_while_something_is_in_it() {
         let queue = Queue::new(2);
-        assert_eq!([1, 2, 3].map(|i| queue.push(i))[2], Pushed::Full);
+        assert_eq!([1, 2, 3].map(|i| queue.push(i))[2], PushOutcome::Full);
         assert_eq!((queue.resize(1), queue.capacity()), (Err(2), 2));
         assert_eq!(
             (queue.resize(3), queue.push(3), queue.push(4)),
-            (Ok(()), QUIETLY, Pushed::Full)
+            (Ok(()), QUIETLY, PushOutcome::Full)
         );
         assert_eq!((queue.pop(), queue.resize(2)), (Some(1), Ok(())));
-        assert_eq!((queue.push(5), queue.fill().push(6, true)), (Pushed::Full, true));
+        assert_eq!((queue.push(5), queue.fill().push(6, true)), (PushOutcome::Full, true));
         let mut taken = Vec::<i32>::new();
         queue.pop_into(&mut taken, 9);
         assert_eq!(taken, [3, 6]);

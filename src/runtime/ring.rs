@@ -29,7 +29,7 @@ pub(crate) trait Announce: Send + Sync {
 
 /// Completions from the device to the application.
 pub(crate) struct Ring {
-    pub(crate) completions: Queue<Stamped>,
+    pub(crate) completions: Queue<TimestampedCompletion>,
     request: NotifyRequest,
     announce: Option<Box<dyn Announce>>,
     /// Moderation of the armed completions, of all shards.
@@ -51,12 +51,12 @@ pub(crate) struct Ring {
 
 /// A completion with the time at which it was added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stamped {
+pub(crate) struct TimestampedCompletion {
     pub(crate) completion: Completion,
     pub(crate) at: Instant,
 }
 
-impl Deref for Stamped {
+impl Deref for TimestampedCompletion {
     type Target = Completion;
 
     fn deref(&self) -> &Completion {
@@ -64,15 +64,15 @@ impl Deref for Stamped {
     }
 }
 
-impl From<Stamped> for Completion {
-    fn from(stamped: Stamped) -> Self {
+impl From<TimestampedCompletion> for Completion {
+    fn from(stamped: TimestampedCompletion) -> Self {
         stamped.completion
     }
 }
 
 /// Result of adding completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Put {
+pub(crate) struct PutOutcome {
     /// The queue was full, now or before.
     pub(crate) overrun: bool,
     /// Number of completions of the armed kind.
@@ -106,15 +106,20 @@ impl Ring {
     }
 
     /// Appends completions. After an overrun they are dropped: some are missing already.
-    pub(crate) fn put(&self, now: Instant, completions: impl Iterator<Item = Completion>) -> Put {
+    pub(crate) fn put(
+        &self,
+        now: Instant,
+        completions: impl Iterator<Item = Completion>,
+    ) -> PutOutcome {
         if self.is_overrun() {
             completions.for_each(drop);
-            return Put { overrun: true, ..Put::default() };
+            return PutOutcome { overrun: true, ..PutOutcome::default() };
         }
-        let (mut put, mut solicited) = (Put::default(), 0);
+        let (mut put, mut solicited) = (PutOutcome::default(), 0);
         let mut filling = self.completions.fill();
         for completion in completions {
-            let overrun = !filling.push(Stamped { completion, at: now }, self.ignore_overrun);
+            let overrun =
+                !filling.push(TimestampedCompletion { completion, at: now }, self.ignore_overrun);
             if overrun {
                 self.overrun.store(true, Ordering::Release);
                 put.overrun = true;
@@ -216,7 +221,7 @@ mod tests {
         Ring::new(depth, false, None, Arc::new(Queue::new(1)))
     }
 
-    fn put(ring: &Ring, solicited: bool) -> Put {
+    fn put(ring: &Ring, solicited: bool) -> PutOutcome {
         ring.put(Instant::ZERO, [completion(solicited)].into_iter())
     }
 
@@ -237,10 +242,10 @@ mod tests {
     #[test]
     fn after_an_overrun_nothing_more_is_put_in() {
         let ring = ring(1);
-        assert_eq!(put(&ring, false), Put::default());
+        assert_eq!(put(&ring, false), PutOutcome::default());
         assert!(put(&ring, false).overrun);
         ring.completions.pop();
-        assert_eq!(put(&ring, false), Put { overrun: true, ..Put::default() });
+        assert_eq!(put(&ring, false), PutOutcome { overrun: true, ..PutOutcome::default() });
         assert_eq!([(); 2].map(|()| ring.take_untold_overrun()), [true, false]);
         assert!(ring.completions.is_empty() && ring.is_overrun());
     }
@@ -251,7 +256,7 @@ mod tests {
         for wr_id in 1..=4 {
             let completion = Completion { wr_id, ..completion(false) };
             let put = ring.put(Instant::from_micros(wr_id), [completion].into_iter());
-            assert_eq!(put, Put::default());
+            assert_eq!(put, PutOutcome::default());
         }
         let left = [(); 2].map(|()| ring.completions.pop().map(|c| (c.wr_id, c.at)));
         assert_eq!(left, [3, 4].map(|us| Some((us, Instant::from_micros(us)))));

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::engine::timers::Timers;
 use crate::ids::{CqId, Qpn};
 use crate::runtime::moderation::{Moderation, Verdict};
-use crate::runtime::ring::{Put, Ring};
+use crate::runtime::ring::{PutOutcome, Ring};
 use crate::runtime::shard_set::ShardSet;
 use crate::sync::Mutex;
 use crate::time::Instant;
@@ -103,10 +103,10 @@ impl Rings {
         now: Instant,
         id: CqId,
         completions: impl Iterator<Item = Completion>,
-    ) -> Put {
+    ) -> PutOutcome {
         let Some(slot) = self.slot(id) else {
             completions.for_each(drop);
-            return Put::default();
+            return PutOutcome::default();
         };
         let mut put = slot.ring.put(now, completions);
         // The engine of each shard reports it once.

@@ -431,8 +431,8 @@ mod tests {
     use crate::port::wait_readable;
     use crate::runtime::AckPolicy;
     use crate::runtime::progress::IdleBackoff;
-    use crate::runtime::queue::{OnSignal, Waited};
-    use crate::runtime::ring::{Announce, Ring, Stamped};
+    use crate::runtime::queue::{OnSignal, WaitOutcome};
+    use crate::runtime::ring::{Announce, Ring, TimestampedCompletion};
     use crate::runtime::wire_of_tests::{Shared, pair};
     use crate::sync::progress::ThreadState;
     use crate::transport::outputs::AsyncEvent;
@@ -699,7 +699,9 @@ mod tests {
         wire.lock().unwrap().receive_error = Some(libc::EBADF);
         shard.turn_for(&ring.completions).unwrap();
         let wait = || shard.wait(&ring.completions, None, OnSignal::Wait);
-        let status = |waited: Waited<Stamped>| waited.item().map(|stamped| stamped.status);
+        let status = |waited: WaitOutcome<TimestampedCompletion>| {
+            waited.item().map(|stamped| stamped.status)
+        };
         assert_eq!(wait().map(status), Ok(Some(WcStatus::WrFlushErr)));
         assert_eq!(wait(), Err(DeviceError::SocketClosed));
         assert_eq!(shard.with(|_, _| ()), Err(DeviceError::SocketClosed));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::runtime::device_error::DeviceError;
-use crate::runtime::queue::{OnSignal, Queue, Waited};
+use crate::runtime::queue::{OnSignal, Queue, WaitOutcome};
 use crate::runtime::shard::Shard;
 use crate::runtime::shard_set::ShardSet;
 use crate::runtime::signals;
@@ -81,12 +81,12 @@ impl Shards {
         queue: &Queue<T>,
         until: Option<Instant>,
         on_signal: OnSignal,
-    ) -> Result<Waited<T>, DeviceError> {
+    ) -> Result<WaitOutcome<T>, DeviceError> {
         // In most cases there is an item already.
         if self.check().is_ok()
             && let Some(item) = queue.pop()
         {
-            return Ok(Waited::Item(item));
+            return Ok(WaitOutcome::Item(item));
         }
         if on_signal == OnSignal::AsRead && until.is_none() && signals::are_mixed() {
             return self.leave_it_to_threads(feeders, queue);
@@ -108,7 +108,7 @@ impl Shards {
         &self,
         feeders: ShardSet,
         queue: &Queue<T>,
-    ) -> Result<Waited<T>, DeviceError> {
+    ) -> Result<WaitOutcome<T>, DeviceError> {
         self.check()?;
         self.register_waiter(feeders);
         let _waiter = WaiterGuard { shards: self, these: feeders };

@@ -82,7 +82,7 @@ pub(crate) struct Broken;
 
 /// The result of putting a record in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Put {
+pub(crate) enum PutOutcome {
     /// The record is in the ring.
     In,
     /// The ring has no room for it.
@@ -128,13 +128,13 @@ impl<M: SharedMemory> Producer<M> {
 
     /// Puts a record in, if there is room.
     #[inline]
-    pub(crate) fn put(&mut self, header: NonZeroU64, data: &[u8]) -> Result<Put, Broken> {
+    pub(crate) fn put(&mut self, header: NonZeroU64, data: &[u8]) -> Result<PutOutcome, Broken> {
         let record = record(data.len());
         // The header behind it is written as well.
         if self.room() < record + LINE {
             self.look()?;
             if self.room() < record + LINE {
-                return Ok(Put::Full);
+                return Ok(PutOutcome::Full);
             }
         }
         let at = self.written;
@@ -146,7 +146,7 @@ impl<M: SharedMemory> Producer<M> {
         word(&self.memory, place::<M>(at + record))?.store(0, Ordering::Relaxed);
         word(&self.memory, place::<M>(at))?.store(header.get(), Ordering::Release);
         self.written += record;
-        Ok(Put::In)
+        Ok(PutOutcome::In)
     }
 
     fn room(&self) -> u64 {

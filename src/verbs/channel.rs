@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::runtime::{Announce, Device, EventFd, OnSignal, Queue, ShardSet, Waited, now};
+use crate::runtime::{Announce, Device, EventFd, OnSignal, Queue, ShardSet, WaitOutcome, now};
 use crate::verbs::context::ContextInner;
 use crate::verbs::cq::inner::CqInner;
 use crate::verbs::usage::{User, Users};
@@ -84,9 +84,9 @@ impl CompletionChannel {
         loop {
             let shards = &context.device.shards;
             let cq = match shards.wait(ShardSet::ALL, announced, until, on_signal)? {
-                Waited::Item(cq) => cq,
-                Waited::Over => return Err(Error::timeout(what, timeout)),
-                Waited::Interrupted => return Err(Error::Interrupted { what }),
+                WaitOutcome::Item(cq) => cq,
+                WaitOutcome::Ended => return Err(Error::timeout(what, timeout)),
+                WaitOutcome::Interrupted => return Err(Error::Interrupted { what }),
             };
             // The application may have destroyed the completion queue since.
             if let Some(cq) = cq.upgrade() {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::runtime::{Device, EventFd, OnSignal, OpenError, Queue, ShardSet, Waited, now};
+use crate::runtime::{Device, EventFd, OnSignal, OpenError, Queue, ShardSet, WaitOutcome, now};
 use crate::transport::outputs::AsyncEvent;
 use crate::verbs::subject::{Subject, Subjects};
 use crate::verbs::{DeviceCounters, Error, OpenOptions};
@@ -151,9 +151,9 @@ impl ContextInner {
     ) -> Result<T, Error> {
         let until = timeout.map(|timeout| now() + timeout);
         match self.device.shards.wait(feeders, queue, until, on_signal)? {
-            Waited::Item(item) => Ok(item),
-            Waited::Over => Err(Error::timeout(what, timeout)),
-            Waited::Interrupted => Err(Error::Interrupted { what }),
+            WaitOutcome::Item(item) => Ok(item),
+            WaitOutcome::Ended => Err(Error::timeout(what, timeout)),
+            WaitOutcome::Interrupted => Err(Error::Interrupted { what }),
         }
     }
 }

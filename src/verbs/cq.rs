@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::CqId;
-use crate::runtime::{Armed, Moderation, OnSignal, Ring, Stamped};
+use crate::runtime::{Armed, Moderation, OnSignal, Ring, TimestampedCompletion};
 use crate::transport::work::Completion;
 use crate::verbs::context::ContextInner;
 use crate::verbs::cq::inner::CqInner;
@@ -204,7 +204,7 @@ impl CompletionQueue {
     }
 
     /// Takes the next completion with the time at which it entered the queue.
-    pub(super) fn take(&self) -> Option<Stamped> {
+    pub(super) fn take(&self) -> Option<TimestampedCompletion> {
         let completions = &self.inner.ring.completions;
         completions.pop().or_else(|| {
             self.turn();

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use crate::ids::Qpn;
-use crate::runtime::{Stamped, now, wall_clock};
+use crate::runtime::{TimestampedCompletion, now, wall_clock};
 use crate::time::Instant;
 use crate::transport::work::{Completion, WcOpcode, WcStatus};
 use crate::verbs::{CompletionQueue, Context};
@@ -53,7 +53,7 @@ pub struct RtValues {
 #[doc(alias = "ibv_end_poll")]
 pub struct Polling<'a> {
     cq: &'a CompletionQueue,
-    current: Stamped,
+    current: TimestampedCompletion,
 }
 
 impl Polling<'_> {

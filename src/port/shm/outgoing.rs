@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use socket2::Socket;
 
-use super::ring::{Broken, Put, Writer};
+use super::ring::{Broken, PutOutcome, Writer};
 use super::{handshake, incoming};
 use crate::net::Burst;
 use crate::time::Instant;
@@ -166,8 +166,8 @@ impl Receiver {
         let mut sent = SendResult::default();
         for burst in bursts {
             match self.writer.put(burst)? {
-                Put::In => sent.put += 1,
-                Put::Full => {
+                PutOutcome::In => sent.put += 1,
+                PutOutcome::Full => {
                     if self.is_stuck(now)? {
                         sent.lost = bursts.len() - sent.put;
                     }

@@ -18,7 +18,7 @@ use crate::mem::Segment;
 use crate::net::{Burst, MAX_BURST_BYTES, MAX_BURST_SEGMENTS, Path};
 use crate::sync::spsc::{Consumer, Producer, RECORDS, SharedMemory};
 
-pub(super) use crate::sync::spsc::{Broken, Put};
+pub(super) use crate::sync::spsc::{Broken, PutOutcome};
 
 /// Length of the segment of a ring. The records fit a CPU cache: a larger ring would go through memory.
 pub(super) const SEGMENT_BYTES: usize = RECORDS + (1 << 20);
@@ -94,9 +94,9 @@ impl Writer {
 
     /// Appends a burst, if there is room.
     #[inline]
-    pub(super) fn put(&mut self, burst: &Burst) -> Result<Put, Broken> {
+    pub(super) fn put(&mut self, burst: &Burst) -> Result<PutOutcome, Broken> {
         let Some(header) = BurstHeader::of(burst).and_then(BurstHeader::header) else {
-            return Ok(Put::In);
+            return Ok(PutOutcome::In);
         };
         self.0.put(header, burst.data())
     }
@@ -199,7 +199,7 @@ mod tests {
                 burst(&[1040, 1040, 20], round),
             ];
             for burst in &bursts {
-                assert_eq!(writer.put(burst), Ok(Put::In));
+                assert_eq!(writer.put(burst), Ok(PutOutcome::In));
             }
             for burst in &bursts {
                 let (head, data) = taken(&mut reader).unwrap();
@@ -216,14 +216,14 @@ mod tests {
         let (mut writer, mut reader) = ring();
         let large = burst(&[4112; 15], 0);
         let mut put = 0;
-        while writer.put(&large) == Ok(Put::In) {
+        while writer.put(&large) == Ok(PutOutcome::In) {
             put += 1;
         }
         assert_eq!(put, 16, "of 61,688 bytes with their word, in a mebibyte");
         assert_eq!(writer.waiting(), Ok(16 * 61_696));
-        assert_eq!(writer.put(&large), Ok(Put::Full));
+        assert_eq!(writer.put(&large), Ok(PutOutcome::Full));
         assert!(taken(&mut reader).is_some());
-        assert_eq!(writer.put(&large), Ok(Put::In));
+        assert_eq!(writer.put(&large), Ok(PutOutcome::In));
         while taken(&mut reader).is_some() {}
         assert_eq!(writer.waiting(), Ok(0));
     }
@@ -233,7 +233,7 @@ mod tests {
         let (mut writer, mut reader) = ring();
         let longest = burst(&[MAX_BURST_BYTES], 9);
         for _ in 0..40 {
-            assert_eq!(writer.put(&longest), Ok(Put::In));
+            assert_eq!(writer.put(&longest), Ok(PutOutcome::In));
             assert_eq!(taken(&mut reader).unwrap().1, longest.data());
         }
     }

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
     use crate::net::TransmitErrorKind;
     use crate::runtime::AckPolicy;
-    use crate::runtime::queue::{OnSignal, Queue, Waited};
+    use crate::runtime::queue::{OnSignal, Queue, WaitOutcome};
     use crate::runtime::wire_of_tests::{End, pair};
     use crate::sync::notify::Armed;
     use crate::sys::is_closed;
@@ -76,8 +76,8 @@ mod tests {
         let flushed = [1, 2, 7].map(|wr_id| (wr_id, WcStatus::WrFlushErr));
         assert_eq!((ends(&a), a.log()), (flushed.to_vec(), vec!["announce".to_owned()]));
         assert_eq!((events.pop(), events.pop()), (Some(AsyncEvent::DeviceFatal), None));
-        assert_eq!(a.ring.completions.block(None, OnSignal::Wait), Waited::Over, "closed");
-        assert_eq!(events.block(None, OnSignal::Wait), Waited::Over, "closed");
+        assert_eq!(a.ring.completions.block(None, OnSignal::Wait), WaitOutcome::Ended, "closed");
+        assert_eq!(events.block(None, OnSignal::Wait), WaitOutcome::Ended, "closed");
     }
 
     #[test]

@@ -10,7 +10,9 @@ use loom::thread;
 use crate::Model;
 use crate::event::Event;
 use crate::primitives::AtomicU64;
-use crate::sync::spsc::{ASLEEP, Broken, Consumer, Producer, Put, RECORDS, SharedMemory, TAKEN};
+use crate::sync::spsc::{
+    ASLEEP, Broken, Consumer, Producer, PutOutcome, RECORDS, SharedMemory, TAKEN,
+};
 
 pub(crate) const MODELS: &[Model] = &[
     ("spsc: records arrive whole and in order", records_arrive_whole_and_in_order),
@@ -83,7 +85,7 @@ impl SharedMemory for Memory {
 /// A record: its header is the length of the data, each byte of which is `number`.
 fn put(ring: &mut Producer<Memory>, number: u8, len: u8) {
     let header = NonZeroU64::new(len.into()).unwrap();
-    while ring.put(header, &vec![number; len.into()]).unwrap() == Put::Full {
+    while ring.put(header, &vec![number; len.into()]).unwrap() == PutOutcome::Full {
         thread::yield_now();
     }
 }
