@@ -2,7 +2,7 @@
 //!
 //! The low 6 bits of a queue pair number name a slot of the address. Each packet port has one slot: its sockets receive
 //! packets to queue pairs of that slot, and its engine assigns no other numbers. A process holds a
-//! [lease](crate::port::shared::address_lease) of its slot.
+//! [lease](crate::port::shared::name_lease) of its slot.
 //!
 //! ```text
 //!   0 ── softroce/10.1.0.1/0 ── queue pairs …000000, and number 1, the general services interface
@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use super::open_error::OpenError;
 use crate::ids::Qpn;
 use crate::port::opener::OpenPortError;
-use crate::port::shared::address_lease::AddressLease;
+use crate::port::shared::name_lease::NameLease;
 use crate::port::shared::open_error::OpenError as AddressError;
 
 /// Slot of a packet port, at one address or several.
@@ -28,7 +28,7 @@ use crate::port::shared::open_error::OpenError as AddressError;
 pub struct AddressSlot {
     shard: u8,
     /// Its leases, one for each address.
-    _claims: Vec<AddressLease>,
+    _claims: Vec<NameLease>,
 }
 
 impl AddressSlot {
@@ -40,11 +40,11 @@ impl AddressSlot {
     /// the error of the system.
     pub fn take(ips: &[IpAddr]) -> Result<Self, OpenPortError> {
         for shard in 0..Qpn::SHARDS {
-            let claim = |ip: &IpAddr| AddressLease::slot(*ip, shard).map_err(|error| (*ip, error));
+            let claim = |ip: &IpAddr| NameLease::slot(*ip, shard).map_err(|error| (*ip, error));
             match ips.iter().map(claim).collect() {
                 Ok(claims) => {
                     // The UDP ports of a device have the lease of the whole address.
-                    if let Some(ip) = ips.iter().find(|ip| AddressLease::is_whole(**ip)) {
+                    if let Some(ip) = ips.iter().find(|ip| NameLease::is_whole(**ip)) {
                         return Err(AddressError::in_use(*ip).into());
                     }
                     return Ok(Self { shard, _claims: claims });

@@ -1,8 +1,6 @@
 //! Code that several kinds of port share.
 
 #[cfg(feature = "runtime")]
-pub(super) mod address_lease;
-#[cfg(feature = "runtime")]
 pub(super) mod backoff;
 #[cfg(feature = "runtime")]
 pub(super) mod bpf;
@@ -12,6 +10,8 @@ pub(super) mod emulated_link;
 pub(super) mod event_fd;
 #[cfg(any(feature = "packet", feature = "tap"))]
 pub(super) mod frame;
+#[cfg(feature = "runtime")]
+pub(super) mod name_lease;
 #[cfg(feature = "runtime")]
 pub(super) mod open_error;
 #[cfg(feature = "runtime")]

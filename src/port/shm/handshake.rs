@@ -23,7 +23,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::ring::SEGMENT_BYTES;
 use super::user;
 use crate::mem::Segment;
-use crate::port::shared::address_lease::socket_name;
+use crate::port::shared::name_lease::socket_name;
 use crate::sys;
 
 /// First bytes of a hello: the version of the shared format.

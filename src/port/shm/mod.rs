@@ -31,7 +31,7 @@ use thiserror::Error;
 use super::config::PortConfig;
 use super::counters::PortCounters;
 use super::opener::{Kind, OpenPortError, PortOpener};
-use super::shared::address_lease::socket_name;
+use super::shared::name_lease::socket_name;
 use super::shared::open_error::OpenError;
 use super::traits::{Datapath, Port, TransmitError};
 use super::wrap::layer::{Layer, Middleware};

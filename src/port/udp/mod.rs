@@ -25,9 +25,9 @@ use smallvec::{SmallVec, smallvec};
 use super::config::PortConfig;
 use super::counters::PortCounters;
 use super::opener::{Kind, OpenPortError, PortOpener};
-use super::shared::address_lease::AddressLease;
 use super::shared::backoff::SendBackoff;
 use super::shared::bpf::DROP;
+use super::shared::name_lease::NameLease;
 use super::shared::send_failure::SendFailure;
 use super::traits::{
     Control, Datapath, JoinError, LinkState, Port, PortInfo, SOURCE_PORTS, TransmitError,
@@ -123,7 +123,7 @@ impl UdpPort {
         }
         let os = |what| move |source| OpenError::Os { ip, what, source };
         let (alone, _) = Self::prepare(config)?;
-        let claim = AddressLease::whole(ip).map_err(|source| match source.kind() {
+        let claim = NameLease::whole(ip).map_err(|source| match source.kind() {
             io::ErrorKind::AddrInUse => OpenError::in_use(ip),
             _ => os("claiming the address")(source),
         })?;

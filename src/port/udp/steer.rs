@@ -6,7 +6,7 @@
 //! opened and closed as a whole.
 //!
 //! With the option another process of the same user could bind the address too, unnoticed, and receive part of the
-//! packets. So the port takes the [lease](crate::port::shared::address_lease) of the address first, and then binds once
+//! packets. So the port takes the [lease](crate::port::shared::name_lease) of the address first, and then binds once
 //! without the option, which fails if a program that takes no leases has the address.
 
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use socket2::SockFilter;
 
 use super::sources::Sources;
 use crate::ids::Qpn;
-use crate::port::shared::address_lease::AddressLease;
 use crate::port::shared::bpf::{AND, DEST_QP_OFFSET, JUMP_IF_EQUAL, LOAD_WORD, RETURN, insn};
+use crate::port::shared::name_lease::NameLease;
 
 /// State that the ports of a group share.
 #[derive(Clone, Debug)]
 pub(super) struct ReuseportGroup {
     sources: Sources,
-    _claim: Arc<AddressLease>,
+    _claim: Arc<NameLease>,
 }
 
 impl ReuseportGroup {
     /// Returns a group with the lease of its address.
-    pub(super) fn new(claim: AddressLease) -> Self {
+    pub(super) fn new(claim: NameLease) -> Self {
         Self { sources: Sources::default(), _claim: Arc::new(claim) }
     }
 

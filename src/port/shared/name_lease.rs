@@ -22,9 +22,9 @@ use crate::ids::Qpn;
 
 /// A lease, held until it is dropped.
 #[derive(Debug)]
-pub(in crate::port) struct AddressLease(#[expect(dead_code, reason = "it is bound")] UnixDatagram);
+pub(in crate::port) struct NameLease(#[expect(dead_code, reason = "it is bound")] UnixDatagram);
 
-impl AddressLease {
+impl NameLease {
     /// Takes the lease of one slot of packet ports.
     #[cfg(feature = "packet")]
     pub(in crate::port) fn slot(ip: IpAddr, shard: u8) -> io::Result<Self> {
@@ -62,8 +62,8 @@ fn name(ip: IpAddr, what: impl Display) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(socket_name(ip, what))
 }
 
-fn claim(ip: IpAddr, what: impl Display) -> io::Result<AddressLease> {
-    UnixDatagram::bind_addr(&name(ip, what)?).map(AddressLease)
+fn claim(ip: IpAddr, what: impl Display) -> io::Result<NameLease> {
+    UnixDatagram::bind_addr(&name(ip, what)?).map(NameLease)
 }
 
 fn is_claimed(ip: IpAddr, what: impl Display) -> bool {
@@ -79,13 +79,13 @@ mod tests {
     fn an_address_is_claimed_as_a_whole_or_by_places() {
         let ip: IpAddr = "198.51.100.7".parse().unwrap();
         let slot = claim(ip, 63).unwrap();
-        let taken = |result: io::Result<AddressLease>| result.unwrap_err().kind();
-        assert_eq!(taken(AddressLease::whole(ip)), io::ErrorKind::AddrInUse);
+        let taken = |result: io::Result<NameLease>| result.unwrap_err().kind();
+        assert_eq!(taken(NameLease::whole(ip)), io::ErrorKind::AddrInUse);
         assert!(!is_claimed(ip, WHOLE), "what could not be had was given back");
         drop(slot);
-        let whole = AddressLease::whole(ip).unwrap();
+        let whole = NameLease::whole(ip).unwrap();
         assert!(is_claimed(ip, WHOLE));
-        assert_eq!(taken(AddressLease::whole(ip)), io::ErrorKind::AddrInUse);
+        assert_eq!(taken(NameLease::whole(ip)), io::ErrorKind::AddrInUse);
         drop(whole);
         assert!(!is_claimed(ip, WHOLE));
     }
