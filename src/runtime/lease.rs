@@ -4,26 +4,30 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
-use crate::sync::exit_list::Place;
+use crate::sync::exit_list::ExitListIndex;
 
 /// Registry of addresses that leases belong to.
-pub(super) trait Lessor: Send + Sync {
+pub(super) trait LeaseRegistry: Send + Sync {
     /// Ends a lease. All sockets at its addresses are closed by then.
-    fn release(&self, ips: &[IpAddr], at_exit: Option<Place>);
+    fn release(&self, ips: &[IpAddr], at_exit: Option<ExitListIndex>);
 }
 
 /// Right to the only device of this process at some addresses. It ends when the device's sockets are closed.
 pub(crate) struct AddressLease {
     ips: Vec<IpAddr>,
     generation: u32,
-    lessor: &'static dyn Lessor,
+    registry: &'static dyn LeaseRegistry,
     /// Entry of the device in the list of those that send when the process ends.
-    at_exit: OnceLock<Place>,
+    at_exit: OnceLock<ExitListIndex>,
 }
 
 impl AddressLease {
-    pub(super) fn new(ips: &[IpAddr], generation: u32, lessor: &'static dyn Lessor) -> Self {
-        Self { ips: ips.to_vec(), generation, lessor, at_exit: OnceLock::new() }
+    pub(super) fn new(
+        ips: &[IpAddr],
+        generation: u32,
+        registry: &'static dyn LeaseRegistry,
+    ) -> Self {
+        Self { ips: ips.to_vec(), generation, registry, at_exit: OnceLock::new() }
     }
 
     /// Returns the addresses.
@@ -37,14 +41,14 @@ impl AddressLease {
     }
 
     /// Stores the device's entry in the exit list. It is set once.
-    pub(super) fn keep(&self, at_exit: Place) {
+    pub(super) fn keep(&self, at_exit: ExitListIndex) {
         let _ = self.at_exit.set(at_exit);
     }
 }
 
 impl Drop for AddressLease {
     fn drop(&mut self) {
-        self.lessor.release(&self.ips, self.at_exit.take());
+        self.registry.release(&self.ips, self.at_exit.take());
     }
 }
 
@@ -58,10 +62,10 @@ impl fmt::Debug for AddressLease {
 impl AddressLease {
     /// Returns a lease of a shard without a device.
     pub(super) fn of_tests(ip: impl Into<IpAddr>) -> Self {
-        struct NoLessor;
-        impl Lessor for NoLessor {
-            fn release(&self, _: &[IpAddr], _: Option<Place>) {}
+        struct NoRegistry;
+        impl LeaseRegistry for NoRegistry {
+            fn release(&self, _: &[IpAddr], _: Option<ExitListIndex>) {}
         }
-        Self::new(&[ip.into()], crate::sys::generation(), &NoLessor)
+        Self::new(&[ip.into()], crate::sys::generation(), &NoRegistry)
     }
 }

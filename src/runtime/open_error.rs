@@ -37,7 +37,7 @@ pub enum OpenError {
     #[error(transparent)]
     Environment(#[from] EnvError),
     /// Every loopback address is taken.
-    #[error("no address of 127.0.0.1 to 127.0.0.254 is free{}", Because(last.as_ref()))]
+    #[error("no address of 127.0.0.1 to 127.0.0.254 is free{}", ReasonSuffix(last.as_ref()))]
     NoneFree {
         /// Reason for the last one, unless it is a device of this process.
         last: Option<udp::OpenError>,
@@ -127,9 +127,9 @@ pub enum OpenError {
     },
 }
 
-struct Because<'a>(Option<&'a udp::OpenError>);
+struct ReasonSuffix<'a>(Option<&'a udp::OpenError>);
 
-impl fmt::Display for Because<'_> {
+impl fmt::Display for ReasonSuffix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |error| write!(f, ": {error}"))
     }

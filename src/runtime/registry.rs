@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use crate::runtime::device::Device;
-use crate::runtime::lease::{AddressLease, Lessor};
+use crate::runtime::lease::{AddressLease, LeaseRegistry};
 use crate::runtime::shards::Shards;
 use crate::sync::Mutex;
 use crate::sync::claims::{self, Claims};
-use crate::sync::exit_list::{ExitList, Place};
+use crate::sync::exit_list::{ExitList, ExitListIndex};
 use crate::sys::{PerProcess, at_exit, generation};
 
 /// A forked child has an empty registry of its own, without locks that a thread of its parent held.
@@ -48,8 +48,8 @@ impl Registry {
     }
 }
 
-impl Lessor for Registry {
-    fn release(&self, ips: &[IpAddr], at_exit: Option<Place>) {
+impl LeaseRegistry for Registry {
+    fn release(&self, ips: &[IpAddr], at_exit: Option<ExitListIndex>) {
         // In a forked child, a lock may stay locked for ever by another thread of the parent.
         if self.generation != generation() {
             return;

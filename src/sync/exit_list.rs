@@ -30,7 +30,7 @@ pub(crate) struct ExitList<T> {
 
 /// The place of an item in an [`ExitList`].
 #[derive(Debug)]
-pub(crate) struct Place(usize);
+pub(crate) struct ExitListIndex(usize);
 
 impl<T> ExitList<T> {
     /// An empty list for `capacity` items.
@@ -40,14 +40,14 @@ impl<T> ExitList<T> {
     }
 
     /// Adds an item. Returns `None` if the list is full: no walk will find the item.
-    pub(crate) fn insert(&self, item: T) -> Option<Place> {
+    pub(crate) fn insert(&self, item: T) -> Option<ExitListIndex> {
         let index = self.free().pop()?;
         *self.place(index) = Some(item);
-        Some(Place(index))
+        Some(ExitListIndex(index))
     }
 
     /// Removes an item. Waits for a walk that acts on it.
-    pub(crate) fn remove(&self, place: Place) {
+    pub(crate) fn remove(&self, place: ExitListIndex) {
         let item = self.place(place.0).take();
         self.free().push(place.0);
         drop(item);
