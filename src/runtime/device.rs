@@ -9,7 +9,7 @@ use crate::ids::{Gid, PKey, PdId};
 use crate::mem::Memory;
 use crate::runtime::counters::{DeviceCounters, Report};
 use crate::runtime::device_error::DeviceError;
-use crate::runtime::peers::Peers;
+use crate::runtime::peers::PeerReceiveBuffers;
 use crate::runtime::{CqNumbers, Shards, XrcdTable, generation};
 
 /// A device with one address or several. Dropping the last handle sends pending packets, ends the threads and closes
@@ -29,7 +29,7 @@ pub(crate) struct Device {
     pub(super) next_pd: AtomicU32,
     pub(crate) xrcds: XrcdTable,
     pub(crate) cqs: CqNumbers,
-    pub(crate) peers: Peers,
+    pub(crate) peers: PeerReceiveBuffers,
     pub(super) threads: Vec<JoinHandle<()>>,
     pub(super) report: Option<Report>,
     pub(super) generation: u32,

@@ -23,7 +23,7 @@ use crate::runtime::device::Device;
 use crate::runtime::lease::AddressLease;
 use crate::runtime::open_error::OpenError;
 use crate::runtime::opener;
-use crate::runtime::peers::Peers;
+use crate::runtime::peers::PeerReceiveBuffers;
 use crate::runtime::registry::{self, Claimed};
 use crate::runtime::shard::Shard;
 use crate::runtime::shard_set::may_be_shards;
@@ -272,7 +272,7 @@ impl Device {
             next_pd: AtomicU32::new(1),
             xrcds: XrcdTable::default(),
             cqs: CqNumbers::default(),
-            peers: Peers::default(),
+            peers: PeerReceiveBuffers::default(),
             threads: Vec::new(),
             report,
             generation,

@@ -17,13 +17,13 @@ use crate::transport::window::DEFAULT_RECEIVE_BUFFER;
 /// Number of peers from which on unused ones are removed.
 const MIN_PRUNED: usize = 2048;
 
-/// Peers with connections to shards.
+/// PeerReceiveBuffers with connections to shards.
 #[derive(Debug, Default)]
-pub(crate) struct Peers(Mutex<Known>);
+pub(crate) struct PeerReceiveBuffers(Mutex<PeersByAddress>);
 
-/// Peers by address.
+/// PeerReceiveBuffers by address.
 #[derive(Debug)]
-struct Known {
+struct PeersByAddress {
     peers: HashMap<IpAddr, Peer>,
     /// Number of peers at which [`prune`](Self::prune) runs again.
     prune_at: usize,
@@ -37,9 +37,9 @@ struct Peer {
     shards: ShardSet,
 }
 
-impl Peers {
+impl PeerReceiveBuffers {
     /// Registers that a shard connects to `peer`, and updates the size of its receive buffer if it is given.
-    pub(crate) fn meet(
+    pub(crate) fn add_connection(
         &self,
         shards: &Shards,
         shard: &Shard,
@@ -69,13 +69,13 @@ impl Peers {
     }
 }
 
-impl Default for Known {
+impl Default for PeersByAddress {
     fn default() -> Self {
         Self { peers: HashMap::new(), prune_at: MIN_PRUNED }
     }
 }
 
-impl Known {
+impl PeersByAddress {
     /// Removes peers that no shard uses, when there are twice as many as after the last time.
     fn prune(&mut self, is_known: impl Fn(IpAddr) -> bool) {
         if self.peers.len() >= self.prune_at {
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn peers_that_no_shard_knows_are_removed() {
-        let mut known = Known::default();
+        let mut known = PeersByAddress::default();
         let ip = |number: u32| IpAddr::from(number.to_be_bytes());
         let peer = Peer { receive_buffer: 1, shards: ShardSet::of(0) };
         let mut most = 0;

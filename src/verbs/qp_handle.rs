@@ -96,7 +96,7 @@ impl QpHandle {
         bytes: Option<u64>,
     ) -> Result<(), Error> {
         let device = &context.device;
-        Ok(device.peers.meet(&device.shards, &self.shard, peer, bytes)?)
+        Ok(device.peers.add_connection(&device.shards, &self.shard, peer, bytes)?)
     }
 
     fn to_rtr(&self, peer: Peer, options: &ConnectOptions) -> RtrAttr {
