@@ -32,13 +32,13 @@ use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::{RecvRequest, SendRequest};
 
-use tx_batch::{BURSTS, TxBatch};
+use tx_batch::{BURSTS_PER_BATCH, TxBatch};
 
 pub use link_state::LinkCounters;
 pub(crate) use mcast::AttachError;
 
-/// Maximum number of rounds of [`BURSTS`] that one call sends, so that a lock is never held for long.
-const ROUNDS: usize = 4;
+/// Maximum number of rounds of [`BURSTS_PER_BATCH`] that one call sends, so that a lock is never held for long.
+const MAX_TX_ROUNDS: usize = 4;
 
 /// Longest delay of an acknowledgement.
 pub(crate) const MAX_ACK_DELAY: Duration = Duration::from_millis(1);
@@ -224,7 +224,7 @@ impl Core {
     /// end finds completions at each poll and takes no turn, so the socket would overflow.
     fn listen(&mut self, now: Instant) {
         // An error of the port is reported in the next turn too.
-        while self.unheard >= 2 * BURSTS && matches!(self.receive(now), Ok(1..)) {}
+        while self.unheard >= 2 * BURSTS_PER_BATCH && matches!(self.receive(now), Ok(1..)) {}
     }
 
     /// Posts receive requests until one is refused, and returns their number.
@@ -321,7 +321,7 @@ impl Core {
     fn transmit_from(&mut self, now: Instant, mut only: Option<Qpn>) -> bool {
         let mut any = false;
         self.more = false;
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_TX_ROUNDS {
             let is_fresh = self.batch.is_empty();
             if is_fresh {
                 let Self { batch, engine, .. } = self;
@@ -714,7 +714,7 @@ mod tests {
         let (mut a, mut b) = unacknowledged_pair(16);
         a.core.post_recvs(NOW, a.qpn, [RecvRequest::new(7, a.sge(64))]).1.unwrap();
         b.core.post_send(NOW, b.qpn, SendRequest::send(1, b.sge(8))).unwrap();
-        for wr_id in 0..BURSTS {
+        for wr_id in 0..BURSTS_PER_BATCH {
             assert_eq!(a.ring.completions.pop().map(|c| c.wr_id), None);
             let send = SendRequest::send(wr_id as u64, a.sge(8));
             a.core.post_send(NOW, a.qpn, send).unwrap();
@@ -727,11 +727,11 @@ mod tests {
     fn who_posts_what_is_acknowledged_leaves_that_to_turns() {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         b.core.post_send(NOW, b.qpn, SendRequest::write(1, b.sge(8), a.remote())).unwrap();
-        for _ in 0..2 * BURSTS {
+        for _ in 0..2 * BURSTS_PER_BATCH {
             let write = SendRequest::write(1, a.sge(8), b.remote());
             a.core.post_send(NOW, a.qpn, write).unwrap();
         }
-        assert_eq!(a.log(), ["tx 1"; 2 * BURSTS]);
+        assert_eq!(a.log(), ["tx 1"; 2 * BURSTS_PER_BATCH]);
     }
 
     #[test]
@@ -742,7 +742,7 @@ mod tests {
         let write = SendRequest::write(1, a.sge(1 << 20), RemoteAddr { addr: to, ..b.remote() });
         a.core.post_send(NOW, a.qpn, write.signaled()).unwrap();
         let first = a.log().len();
-        assert!(first <= BURSTS * ROUNDS, "{first} bursts under one lock");
+        assert!(first <= BURSTS_PER_BATCH * MAX_TX_ROUNDS, "{first} bursts under one lock");
         assert_eq!(a.core.deadline(NOW), Some(NOW), "there is more");
         for _ in 0..1000 {
             a.core.turn(NOW);

@@ -90,7 +90,7 @@ impl DeviceCounters {
 
 /// Writes the counters of a device to a file, once a second and at the end.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct CountersFile {
     file: File,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -104,12 +104,12 @@ struct File {
     ip: IpAddr,
 }
 
-impl Report {
+impl CountersFile {
     /// Number of destroyed queue pairs that are still reported.
-    pub(crate) const ENDED: usize = 1024;
+    pub(crate) const MAX_DESTROYED_QPS: usize = 1024;
 
     /// Interval of the writes.
-    const PERIOD: Duration = Duration::from_secs(1);
+    const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
     /// Writes the file, and starts the thread that repeats it.
     pub(crate) fn start(
@@ -126,7 +126,7 @@ impl Report {
         let its_shards = Arc::clone(shards);
         let thread = thread::Builder::new().name(format!("{name}-counters")).spawn(move || {
             while !its_stop.load(Ordering::Acquire) {
-                thread::park_timeout(Self::PERIOD);
+                thread::park_timeout(Self::WRITE_INTERVAL);
                 // An error cannot be reported; a full disk may have space the next time.
                 let _ = its_file.write(&its_shards);
             }
@@ -142,7 +142,7 @@ impl Report {
     }
 }
 
-impl Drop for Report {
+impl Drop for CountersFile {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use crate::ids::{Gid, PKey, PdId};
 use crate::mem::Memory;
-use crate::runtime::counters::{DeviceCounters, Report};
+use crate::runtime::counters::{CountersFile, DeviceCounters};
 use crate::runtime::device_error::DeviceError;
 use crate::runtime::peers::PeerReceiveBuffers;
 use crate::runtime::{CqNumbers, Shards, XrcdTable, generation};
@@ -31,7 +31,7 @@ pub(crate) struct Device {
     pub(crate) cqs: CqNumbers,
     pub(crate) peers: PeerReceiveBuffers,
     pub(super) threads: Vec<JoinHandle<()>>,
-    pub(super) report: Option<Report>,
+    pub(super) report: Option<CountersFile>,
     pub(super) generation: u32,
 }
 

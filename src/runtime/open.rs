@@ -18,7 +18,7 @@ use crate::port::udp;
 use crate::port::wrap::shard_demux::DemuxPort;
 use crate::port::{Port, PortConfig, PortInfo, PortKind, PortOpener, Sink};
 use crate::runtime::core::Core;
-use crate::runtime::counters::Report;
+use crate::runtime::counters::CountersFile;
 use crate::runtime::device::Device;
 use crate::runtime::lease::AddressLease;
 use crate::runtime::open_error::OpenError;
@@ -251,13 +251,17 @@ impl Device {
             // All shards share the receive buffer of a peer.
             peer_receive_buffer: DEFAULT_RECEIVE_BUFFER / u64::from(config.shards),
             watches_backlogs: true,
-            remembers_ended: if config.counters.is_some() { Report::ENDED } else { 0 },
+            remembers_ended: if config.counters.is_some() {
+                CountersFile::MAX_DESTROYED_QPS
+            } else {
+                0
+            },
             ..Config::new(ip)
         };
         let generation = lease.generation();
         let shards = config.start_shards(ports, &engines, &memory, Arc::new(lease))?;
         let report = config.counters.take().map(|directory| {
-            Report::start(&directory, &config.name, ip, &shards)
+            CountersFile::start(&directory, &config.name, ip, &shards)
                 .map_err(|source| OpenError::Counters { directory, source })
         });
         let report = report.transpose()?;

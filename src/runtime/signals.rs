@@ -13,23 +13,24 @@ use std::cell::Cell;
 use crate::sys::{Restarts, restarts};
 
 /// Number of waits of a thread after which it reads the handlers again, which takes as long as some system calls.
-const WAITS: u32 = 256;
+const WAITS_PER_CHECK: u32 = 256;
 
 thread_local! {
     /// Handlers as this thread has read them last, and the number of its waits since.
-    static SEEN: Cell<(Restarts, u32)> = const { Cell::new((Restarts::empty(), WAITS)) };
+    static HANDLERS: Cell<(Restarts, u32)> = const { Cell::new((Restarts::empty(), WAITS_PER_CHECK)) };
 }
 
 /// Returns whether some handlers restart calls and others do not.
 pub(crate) fn are_mixed() -> bool {
     let look = |seen: &Cell<(Restarts, u32)>| {
         let (known, waits) = seen.get();
-        let (known, waits) = if waits < WAITS { (known, waits + 1) } else { (restarts(), 1) };
+        let (known, waits) =
+            if waits < WAITS_PER_CHECK { (known, waits + 1) } else { (restarts(), 1) };
         seen.set((known, waits));
         known.is_all()
     };
     // A thread that ends has no thread-local storage.
-    SEEN.try_with(look).unwrap_or_default()
+    HANDLERS.try_with(look).unwrap_or_default()
 }
 
 /// Returns whether the handler that has just run in this thread ends a call such as `read`.
@@ -40,5 +41,5 @@ pub(crate) fn has_ended_the_call() -> bool {
         let all = now | seen.replace((now, 1)).0;
         all.contains(Restarts::INTERRUPT)
     };
-    SEEN.try_with(look).unwrap_or_default()
+    HANDLERS.try_with(look).unwrap_or_default()
 }

@@ -13,10 +13,10 @@ use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 
 /// Minimum of changes that one poll processes.
-const LOOKS: usize = 16;
+const MIN_LINK_CHANGES_PER_POLL: usize = 16;
 
 /// Minimum interval of polls: a poll takes as long as a small datagram.
-const PAUSE: Duration = Duration::from_millis(1);
+const LINK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Core {
     /// Returns whether packets can be sent and received, as far as that is known.
@@ -43,7 +43,7 @@ impl Core {
 
     /// Processes changes of the interfaces. They may change without end: the rest is left to the next poll.
     fn take_links(&mut self) {
-        for _ in 0..LOOKS.max(2 * self.engine.config().gids.len()) {
+        for _ in 0..MIN_LINK_CHANGES_PER_POLL.max(2 * self.engine.config().gids.len()) {
             let Some(state) = self.port.poll_link() else { return };
             self.take_link(state);
         }
@@ -54,7 +54,7 @@ impl Core {
         if now < self.link.next_look {
             return;
         }
-        self.link.next_look = now + PAUSE;
+        self.link.next_look = now + LINK_POLL_INTERVAL;
         self.take_links();
     }
 
@@ -153,7 +153,7 @@ mod tests {
         let (mut end, _) = pair(AckPolicy::Lazy, 16);
         let ip = end.core.port.info().ip;
         let state = LinkState { ip, interface: 2, has_address: true, running: true, mtu: 1500 };
-        end.wire.lock().unwrap().links.extend([state; LOOKS + 1]);
+        end.wire.lock().unwrap().links.extend([state; MIN_LINK_CHANGES_PER_POLL + 1]);
         end.core.turn(Instant::ZERO);
         assert_eq!(end.wire.lock().unwrap().links.len(), 1);
     }

@@ -4,11 +4,11 @@ use crate::net::Burst;
 
 /// Number of bursts that the engine builds before the port sends them. The receiving host processes the first while the
 /// port copies the others, so small batches are faster than large ones.
-pub(super) const BURSTS: usize = 4;
+pub(super) const BURSTS_PER_BATCH: usize = 4;
 
 /// Bursts that the engine has built and the port has not taken yet.
 pub(super) struct TxBatch {
-    bursts: [Burst; BURSTS],
+    bursts: [Burst; BURSTS_PER_BATCH],
     /// Number of bursts built, of which the port has taken the first `taken`.
     built: usize,
     taken: usize,
@@ -26,7 +26,7 @@ impl TxBatch {
 
     /// Returns whether the last [`fill`](Self::fill) ended for lack of room, so that the engine may have more.
     pub(super) fn was_full(&self) -> bool {
-        self.built == BURSTS
+        self.built == BURSTS_PER_BATCH
     }
 
     /// Fills an empty batch by `build`, until that returns `false`.
