@@ -50,10 +50,10 @@ pub(crate) struct Core {
     policy: AckPolicy,
     batch: TxBatch,
     /// The last transmission stopped although the engine had more to send.
-    more: bool,
+    has_more: bool,
     delayed_ack: DelayedAck,
     /// Number of buffers to receive for bursts without acknowledgement.
-    unheard: usize,
+    receives_due: usize,
     pub(crate) rings: Rings,
     /// Event queues of the queue pairs. An XRC target may have been opened several times.
     owners: HashMap<Qpn, SmallVec<[Arc<Queue<AsyncEvent>>; 1]>>,
@@ -107,9 +107,9 @@ impl Core {
             port,
             policy,
             batch: TxBatch::new(),
-            more: false,
+            has_more: false,
             delayed_ack: DelayedAck::new(),
-            unheard: 0,
+            receives_due: 0,
             rings: Rings::default(),
             owners: HashMap::new(),
             srq_owners: HashMap::new(),
@@ -119,13 +119,13 @@ impl Core {
             link: link_state::Link::default(),
             is_port_closed: false,
         };
-        core.begin_with_link();
+        core.read_link_state();
         core
     }
 
     /// Sends pending packets, receives a batch, runs timers, and delivers completions and events.
     pub(crate) fn turn(&mut self, now: Instant) -> PollOutcome {
-        let sent = self.transmit_owed(now);
+        let sent = self.transmit_pending(now);
         self.after_sending(now, sent)
     }
 
@@ -134,23 +134,23 @@ impl Core {
         let waits = self.batch.is_empty()
             && self.delayed_ack.may_wait(now)
             && self.engine.owes_only_acknowledgement().is_some();
-        let sent = !waits && self.transmit_owed(now);
+        let sent = !waits && self.transmit_pending(now);
         self.after_sending(now, sent)
     }
 
     /// As [`transmit`](Self::transmit), with a fast path: most polls have nothing to send.
-    fn transmit_owed(&mut self, now: Instant) -> bool {
-        if self.owes() || self.engine.wants_backlog() {
+    fn transmit_pending(&mut self, now: Instant) -> bool {
+        if self.has_pending_tx() || self.engine.wants_backlog() {
             return self.transmit(now);
         }
-        self.more = false;
+        self.has_more = false;
         false
     }
 
     fn after_sending(&mut self, now: Instant, sent: bool) -> PollOutcome {
         let received = self.receive(now);
-        self.listen(now);
-        self.look_at_link(now);
+        self.receive_for_sends(now);
+        self.poll_link(now);
         self.run_timers(now);
         self.deliver(now);
         match received {
@@ -215,16 +215,16 @@ impl Core {
         if self.policy == AckPolicy::Lazy && self.engine.owes_only_acknowledgement() == Some(qpn) {
             self.delayed_ack.response_sent(now);
         }
-        self.listen(now);
+        self.receive_for_sends(now);
         self.deliver(now);
     }
 
     /// Receives two buffers, if there are any, for each burst without acknowledgement that was sent, so that the
     /// socket's receive queue becomes shorter. Such bursts complete when they are sent: a program that posts without
     /// end finds completions at each poll and takes no turn, so the socket would overflow.
-    fn listen(&mut self, now: Instant) {
+    fn receive_for_sends(&mut self, now: Instant) {
         // An error of the port is reported in the next turn too.
-        while self.unheard >= 2 * BURSTS_PER_BATCH && matches!(self.receive(now), Ok(1..)) {}
+        while self.receives_due >= 2 * BURSTS_PER_BATCH && matches!(self.receive(now), Ok(1..)) {}
     }
 
     /// Posts receive requests until one is refused, and returns their number.
@@ -291,7 +291,7 @@ impl Core {
     /// Sends until the engine has no more, or the port is busy.
     pub(crate) fn flush(&mut self, now: Instant) {
         // A window limits the packets sent without a response.
-        while self.transmit(now) && self.more {}
+        while self.transmit(now) && self.has_more {}
         self.deliver(now);
     }
 
@@ -320,7 +320,7 @@ impl Core {
     /// Sends packets of the engine, or only the requests of one queue pair.
     fn transmit_from(&mut self, now: Instant, mut only: Option<Qpn>) -> bool {
         let mut any = false;
-        self.more = false;
+        self.has_more = false;
         for _ in 0..MAX_TX_ROUNDS {
             let is_fresh = self.batch.is_empty();
             if is_fresh {
@@ -329,7 +329,7 @@ impl Core {
                     Some(qpn) => engine.poll_requests(now, qpn, burst),
                     None => engine.poll_transmit(now, burst),
                 });
-                self.unheard += 2 * self.engine.take_unacknowledged();
+                self.receives_due += 2 * self.engine.take_unacknowledged();
             }
             let before = self.batch.pending().len();
             let is_taken = self.offer(now);
@@ -338,19 +338,19 @@ impl Core {
                 return any;
             }
             if is_fresh && !self.batch.was_full() {
-                if !self.look(now) {
+                if !self.poll_receive_queues(now) {
                     return any;
                 }
                 // Other queue pairs that waited for the window may go on.
                 only = None;
             }
         }
-        self.more = self.engine.wants_to_transmit();
+        self.has_more = self.engine.wants_to_transmit();
         any
     }
 
     /// Reads the receive queues of hosts on this machine that a window waits for. Returns whether there was one.
-    fn look(&mut self, now: Instant) -> bool {
+    fn poll_receive_queues(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(host) = self.engine.poll_backlog() {
             let waiting = self.port.receive_queue_bytes(now, host);
@@ -393,8 +393,8 @@ impl Core {
         let engine = &mut self.engine;
         let received = self.port.receive(now, &mut |buffer| engine.handle_buffer(now, buffer));
         self.is_port_closed |= received.as_ref().is_err_and(is_closed);
-        self.unheard = match received {
-            Ok(buffers) if buffers > 0 => self.unheard.saturating_sub(buffers),
+        self.receives_due = match received {
+            Ok(buffers) if buffers > 0 => self.receives_due.saturating_sub(buffers),
             _ => 0,
         };
         received
@@ -406,7 +406,7 @@ impl Core {
             self.transmit(now);
         }
         loop {
-            self.hand_out(now);
+            self.move_completions(now);
             if !self.rings.is_due() {
                 return;
             }
@@ -417,7 +417,7 @@ impl Core {
     }
 
     /// Moves completions to their rings and events to their owners.
-    fn hand_out(&mut self, now: Instant) {
+    fn move_completions(&mut self, now: Instant) {
         while let Some(id) = self.engine.completes_at() {
             let put = self.rings.put(now, id, self.engine.poll_completions_at(id));
             self.wakes |= put.wakes;
@@ -426,17 +426,17 @@ impl Core {
             }
         }
         while let Some(event) = self.engine.poll_event() {
-            self.tell(event);
+            self.report_event(event);
         }
     }
 
-    fn tell(&mut self, event: AsyncEvent) {
+    fn report_event(&mut self, event: AsyncEvent) {
         let owners = match event {
             // The engine of each shard that adds completions reports it.
             AsyncEvent::CqErr(id) => self
                 .rings
                 .get(id)
-                .filter(|ring| ring.take_untold_overrun())
+                .filter(|ring| ring.take_unreported_overrun())
                 .map(|ring| std::slice::from_ref(&ring.events)),
             AsyncEvent::QpFatal(qpn)
             | AsyncEvent::QpReqErr(qpn)
@@ -468,24 +468,24 @@ impl Core {
 
     /// Returns the time of the next turn without a packet.
     pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
-        if self.more {
+        if self.has_more {
             return Some(now);
         }
         let port = self.port.poll_timeout();
         // A busy port that names the time of the next attempt is not called before.
         let is_blocked = port.is_some() && !self.batch.is_empty();
-        let owed = (self.owes() && !is_blocked).then(|| now + MAX_ACK_DELAY);
+        let owed = (self.has_pending_tx() && !is_blocked).then(|| now + MAX_ACK_DELAY);
         let timers = Instant::first(self.engine.poll_timeout(), port);
         Instant::first(Instant::first(timers, self.rings.deadline()), owed)
     }
 
     /// Returns whether there is something to send.
-    pub(crate) fn owes(&self) -> bool {
+    pub(crate) fn has_pending_tx(&self) -> bool {
         !self.batch.is_empty() || self.engine.wants_to_transmit()
     }
 
     /// Removes the calling thread, which drives these shards, from those to wake.
-    pub(crate) fn spare_driver(&mut self, shard: ShardSet) {
+    pub(crate) fn skip_driver_wake(&mut self, shard: ShardSet) {
         self.wakes = self.wakes.without(shard);
     }
 
@@ -544,7 +544,7 @@ mod tests {
         a.core.post_recvs(NOW, a.qpn, [RecvRequest::new(8, a.sge(8192))]).1.unwrap();
         b.core.post_send(NOW, b.qpn, SendRequest::send(2, b.sge(8192))).unwrap();
         assert_eq!(b.log(), ["tx 3"]);
-        assert!(!b.core.owes());
+        assert!(!b.core.has_pending_tx());
         assert_eq!(a.core.turn(NOW), PollOutcome::Work);
         let wr_ids = [8, 1].map(Some);
         assert_eq!([(); 2].map(|()| a.ring.completions.pop().map(|c| c.wr_id)), wr_ids);
@@ -556,10 +556,10 @@ mod tests {
         message(&mut a, &mut b);
         b.core.post_send(NOW, b.qpn, SendRequest::write(2, b.sge(64), a.remote())).unwrap();
         assert_eq!(b.log(), ["tx 1"]);
-        assert!(b.core.owes());
+        assert!(b.core.has_pending_tx());
         b.core.turn(NOW);
         assert_eq!(b.log(), ["tx 1"]);
-        assert!(!b.core.owes());
+        assert!(!b.core.has_pending_tx());
     }
 
     #[test]
@@ -569,9 +569,9 @@ mod tests {
         b.core.post_send(NOW, b.qpn, SendRequest::write(2, b.sge(64), a.remote())).unwrap();
         b.log();
         b.core.poll(NOW);
-        assert_eq!((b.log().len(), b.core.owes()), (0, true));
+        assert_eq!((b.log().len(), b.core.has_pending_tx()), (0, true));
         b.core.poll(NOW + ACK_DELAY);
-        assert_eq!((b.log(), b.core.owes()), (vec!["tx 1".into()], false));
+        assert_eq!((b.log(), b.core.has_pending_tx()), (vec!["tx 1".into()], false));
     }
 
     #[test]
@@ -599,7 +599,7 @@ mod tests {
         a.core.post_send(NOW, a.qpn, SendRequest::send(1, a.sge(8))).unwrap();
         b.core.turn(NOW);
         assert_eq!(b.log(), ["rx", "tx 1"]);
-        assert!(!b.core.owes());
+        assert!(!b.core.has_pending_tx());
     }
 
     #[test]
@@ -648,7 +648,7 @@ mod tests {
             let write = SendRequest::write(wr_id, SendData::inline(b"x"), b.remote()).signaled();
             a.core.post_send(NOW, a.qpn, write).unwrap();
         }
-        assert_eq!((a.log().len(), a.core.owes()), (0, true));
+        assert_eq!((a.log().len(), a.core.has_pending_tx()), (0, true));
         a.wire.lock().unwrap().busy = false;
         a.core.turn(NOW);
         // The first was built before the others existed.
@@ -671,7 +671,7 @@ mod tests {
         (wire.busy, wire.retry_at) = (true, Some(retry_at));
         drop(wire);
         a.core.post_send(NOW, a.qpn, write).unwrap();
-        assert_eq!((a.core.turn(NOW), a.core.owes()), (PollOutcome::Nothing, true));
+        assert_eq!((a.core.turn(NOW), a.core.has_pending_tx()), (PollOutcome::Nothing, true));
         assert_eq!(a.core.deadline(NOW), Some(retry_at));
         let mut wire = a.wire.lock().unwrap();
         (wire.busy, wire.retry_at) = (false, None);
@@ -743,7 +743,7 @@ mod tests {
         a.core.post_send(NOW, a.qpn, write.signaled()).unwrap();
         let first = a.log().len();
         assert!(first <= BURSTS_PER_BATCH * MAX_TX_ROUNDS, "{first} bursts under one lock");
-        assert_eq!(a.core.deadline(NOW), Some(NOW), "there is more");
+        assert_eq!(a.core.deadline(NOW), Some(NOW), "there is has_more");
         for _ in 0..1000 {
             a.core.turn(NOW);
             b.core.turn(NOW);

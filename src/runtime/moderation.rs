@@ -29,14 +29,14 @@ impl Moderation {
 pub(super) struct Moderator {
     moderation: Moderation,
     /// Completions of the armed kind without a notification yet.
-    held: u32,
+    pending: u32,
     /// Time of their notification at the latest.
     until: Option<Instant>,
 }
 
 /// Action for a completion queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum ModerationAction {
     /// Nothing.
     Nothing,
     /// Notify now.
@@ -52,25 +52,25 @@ impl Moderator {
     }
 
     /// Adds `more` completions; 0 if only time has passed.
-    pub(super) fn hold(&mut self, now: Instant, more: u32) -> Verdict {
-        self.held += more;
+    pub(super) fn add_pending(&mut self, now: Instant, more: u32) -> ModerationAction {
+        self.pending += more;
         if self.is_complete(now) {
-            (self.held, self.until) = (0, None);
-            return Verdict::Announce;
+            (self.pending, self.until) = (0, None);
+            return ModerationAction::Announce;
         }
         let is_looked_after = more > 0 && self.until.is_some();
-        if self.held > 0 && self.until.is_none() && self.moderation.period > 0 {
+        if self.pending > 0 && self.until.is_none() && self.moderation.period > 0 {
             self.until = Some(now + Duration::from_micros(self.moderation.period.into()));
         }
         match self.until {
-            Some(until) if !is_looked_after => Verdict::Later(until),
-            _ => Verdict::Nothing,
+            Some(until) if !is_looked_after => ModerationAction::Later(until),
+            _ => ModerationAction::Nothing,
         }
     }
 
     fn is_complete(&self, now: Instant) -> bool {
         let Moderation { count, .. } = self.moderation;
-        let enough = self.moderation.is_off() || (count > 0 && self.held >= count.into());
-        self.held > 0 && (enough || self.until.is_some_and(|until| until <= now))
+        let enough = self.moderation.is_off() || (count > 0 && self.pending >= count.into());
+        self.pending > 0 && (enough || self.until.is_some_and(|until| until <= now))
     }
 }

@@ -339,7 +339,7 @@ impl Shard {
             self.takes_turn(now);
             let found = core.turn(now);
             // This thread need not be woken for items that it has found itself.
-            core.spare_driver(self.set());
+            core.skip_driver_wake(self.set());
             let over = until.is_some_and(|until| until <= now);
             let may_sleep = found != PollOutcome::Work && queue.is_empty() && !over;
             let sleep_until = core.deadline(now).into_iter().chain(until).min();

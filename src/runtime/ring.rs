@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use crate::runtime::moderation::{Moderation, Moderator, Verdict};
+use crate::runtime::moderation::{Moderation, ModerationAction, Moderator};
 use crate::runtime::queue::Queue;
 use crate::runtime::shard_set::{ShardSet, SharedShardSet};
 use crate::sync::Mutex;
@@ -37,12 +37,12 @@ pub(crate) struct Ring {
     /// Shards that add completions.
     feeders: SharedShardSet,
     /// Shards of these at which a waiter on the channel's descriptor is registered until the notification.
-    slept_on: SharedShardSet,
+    waiter_shards: SharedShardSet,
     /// A full queue drops the oldest completion.
     ignore_overrun: bool,
     overrun: AtomicBool,
     /// The overrun was reported.
-    told: AtomicBool,
+    is_reported: AtomicBool,
     /// Tasks that wait for completions.
     pub(crate) wakers: Wakers,
     /// Event queue for the overrun.
@@ -96,10 +96,10 @@ impl Ring {
             announce,
             moderator: Mutex::default(),
             feeders: SharedShardSet::default(),
-            slept_on: SharedShardSet::default(),
+            waiter_shards: SharedShardSet::default(),
             ignore_overrun,
             overrun: AtomicBool::new(false),
-            told: AtomicBool::new(false),
+            is_reported: AtomicBool::new(false),
             wakers: Wakers::new(),
             events,
         }
@@ -154,7 +154,7 @@ impl Ring {
     pub(crate) fn arm(&self, armed: Armed) -> ShardSet {
         self.request.arm(armed);
         let exported = self.announce.as_ref().is_some_and(|announce| announce.is_exported());
-        if exported { self.slept_on.insert(self.feeders()) } else { ShardSet::EMPTY }
+        if exported { self.waiter_shards.insert(self.feeders()) } else { ShardSet::EMPTY }
     }
 
     /// Notifies the channel. Returns the shards whose drivers wait for it.
@@ -168,8 +168,8 @@ impl Ring {
     }
 
     /// Reports `more` completions of the armed kind, and returns the action.
-    pub(crate) fn hold(&self, now: Instant, more: u32) -> Verdict {
-        self.moderator().hold(now, more)
+    pub(crate) fn add_pending(&self, now: Instant, more: u32) -> ModerationAction {
+        self.moderator().add_pending(now, more)
     }
 
     fn moderator(&self) -> MutexGuard<'_, Moderator> {
@@ -177,8 +177,8 @@ impl Ring {
     }
 
     /// Returns whether the overrun is still to be reported, and marks it as reported.
-    pub(crate) fn take_untold_overrun(&self) -> bool {
-        !self.told.swap(true, Ordering::Relaxed)
+    pub(crate) fn take_unreported_overrun(&self) -> bool {
+        !self.is_reported.swap(true, Ordering::Relaxed)
     }
 
     /// Closes the queue of a failed device. The caller still wakes waiting tasks.
@@ -198,7 +198,7 @@ impl Ring {
     /// on the descriptor is no longer registered.
     pub(crate) fn disarm(&self) -> (bool, ShardSet) {
         let was_armed = self.request.disarm();
-        (was_armed, self.slept_on.take())
+        (was_armed, self.waiter_shards.take())
     }
 }
 
@@ -246,7 +246,7 @@ mod tests {
         assert!(put(&ring, false).overrun);
         ring.completions.pop();
         assert_eq!(put(&ring, false), PutOutcome { overrun: true, ..PutOutcome::default() });
-        assert_eq!([(); 2].map(|()| ring.take_untold_overrun()), [true, false]);
+        assert_eq!([(); 2].map(|()| ring.take_unreported_overrun()), [true, false]);
         assert!(ring.completions.is_empty() && ring.is_overrun());
     }
 

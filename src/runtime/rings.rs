@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::engine::timers::Timers;
 use crate::ids::{CqId, Qpn};
-use crate::runtime::moderation::{Moderation, Verdict};
+use crate::runtime::moderation::{Moderation, ModerationAction};
 use crate::runtime::ring::{PutOutcome, Ring};
 use crate::runtime::shard_set::ShardSet;
 use crate::sync::Mutex;
@@ -116,7 +116,7 @@ impl Rings {
             ring.wakers.take(&mut self.wakers);
         }
         if put.wanted > 0 {
-            self.hold(now, id, put.wanted);
+            self.add_pending(now, id, put.wanted);
         }
         put
     }
@@ -147,17 +147,17 @@ impl Rings {
     pub(crate) fn moderate(&mut self, now: Instant, id: CqId, moderation: Moderation) {
         if let Some(slot) = self.slot(id) {
             slot.ring.moderate(moderation);
-            self.hold(now, id, 0);
+            self.add_pending(now, id, 0);
         }
     }
 
     /// Notifies a queue, or schedules its notification.
-    fn hold(&mut self, now: Instant, id: CqId, more: u32) {
+    fn add_pending(&mut self, now: Instant, id: CqId, more: u32) {
         let Some(slot) = self.slot(id) else { return };
-        match slot.ring.hold(now, more) {
-            Verdict::Nothing => {}
-            Verdict::Later(at) => self.timers.schedule(id.0 as usize, at),
-            Verdict::Announce => {
+        match slot.ring.add_pending(now, more) {
+            ModerationAction::Nothing => {}
+            ModerationAction::Later(at) => self.timers.schedule(id.0 as usize, at),
+            ModerationAction::Announce => {
                 let ring = Arc::clone(&slot.ring);
                 // Another shard may have notified it already.
                 if self.disarm(&ring) {
@@ -184,7 +184,7 @@ impl Rings {
     /// Checks queues whose moderation period may have ended.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         while let Some(index) = self.timers.expired(now) {
-            self.hold(now, CqId(u32::try_from(index).unwrap_or(u32::MAX)), 0);
+            self.add_pending(now, CqId(u32::try_from(index).unwrap_or(u32::MAX)), 0);
         }
     }
 

@@ -167,7 +167,7 @@ impl Shard {
         let polls = self.idle_for(now) < POLL_INTERVAL;
         self.takes_turn(now);
         let found = if polls { core.poll(now) } else { core.turn(now) };
-        if !polls && queue.is_empty() && core.owes() {
+        if !polls && queue.is_empty() && core.has_pending_tx() {
             // A caller that finds nothing may not come back soon.
             core.transmit(now);
             core.deliver(now);

@@ -18,7 +18,7 @@ impl Core {
             // The panic may have left one queue pair in an inconsistent state. The others are flushed.
             let _ = catch_unwind(AssertUnwindSafe(|| self.flush_failed(now, qpn)));
         }
-        self.tell_all(AsyncEvent::DeviceFatal);
+        self.report_to_contexts(AsyncEvent::DeviceFatal);
     }
 
     /// Closes all queues: threads that wait for more than the flushed requests wake up.
@@ -32,7 +32,7 @@ impl Core {
     fn flush_failed(&mut self, now: Instant, qpn: Qpn) {
         // In RESET, the one state without a transition to ERR, there is nothing to flush.
         let _ = self.engine.modify_qp(now, qpn, &QpAttr::to(QpState::Err), |_, wanted| wanted);
-        self.hand_out(now);
+        self.move_completions(now);
         self.wakes |= self.rings.announce();
     }
 }

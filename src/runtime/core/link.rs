@@ -37,30 +37,30 @@ impl Core {
     }
 
     /// Reads the state of the interfaces before the device is used.
-    pub(super) fn begin_with_link(&mut self) {
-        self.take_links();
+    pub(super) fn read_link_state(&mut self) {
+        self.process_links();
     }
 
     /// Processes changes of the interfaces. They may change without end: the rest is left to the next poll.
-    fn take_links(&mut self) {
+    fn process_links(&mut self) {
         for _ in 0..MIN_LINK_CHANGES_PER_POLL.max(2 * self.engine.config().gids.len()) {
             let Some(state) = self.port.poll_link() else { return };
-            self.take_link(state);
+            self.process_link(state);
         }
     }
 
     /// Polls for changes of the interfaces, and reports them.
-    pub(super) fn look_at_link(&mut self, now: Instant) {
-        if now < self.link.next_look {
+    pub(super) fn poll_link(&mut self, now: Instant) {
+        if now < self.link.next_poll {
             return;
         }
-        self.link.next_look = now + LINK_POLL_INTERVAL;
-        self.take_links();
+        self.link.next_poll = now + LINK_POLL_INTERVAL;
+        self.process_links();
     }
 
     /// Processes the state of the interface of an address. The MTU of the port is the minimum of all, because the
     /// sender of a UD message does not name its interface.
-    fn take_link(&mut self, state: LinkState) {
+    fn process_link(&mut self, state: LinkState) {
         let was_active = self.is_active();
         let Some(known) = self.link.states.iter_mut().find(|known| known.ip == state.ip) else {
             // The first report is no change. An address that could be bound exists, though perhaps without an
@@ -78,19 +78,19 @@ impl Core {
             if let Some(index) = gids.iter().position(|gid| gid.ip() == state.ip) {
                 self.engine.set_gid_present(index, state.has_address);
             }
-            self.tell_all(AsyncEvent::GidChange);
+            self.report_to_contexts(AsyncEvent::GidChange);
         }
         match (was_active, self.is_active()) {
-            (false, true) => self.tell_all(AsyncEvent::PortActive),
+            (false, true) => self.report_to_contexts(AsyncEvent::PortActive),
             (true, false) => {
                 self.link.counters.link_downed += 1;
-                self.tell_all(AsyncEvent::PortErr);
+                self.report_to_contexts(AsyncEvent::PortErr);
             }
             _ => {}
         }
     }
 
-    pub(super) fn tell_all(&mut self, event: AsyncEvent) {
+    pub(super) fn report_to_contexts(&mut self, event: AsyncEvent) {
         for context in self.contexts.iter().filter_map(Weak::upgrade) {
             self.wakes |= context.push(event).wakes();
         }

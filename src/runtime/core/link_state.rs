@@ -19,6 +19,6 @@ counters! {
 pub(super) struct Link {
     /// Last known state for each address of the device; an unknown one is absent.
     pub(super) states: SmallVec<[LinkState; 1]>,
-    pub(super) next_look: Instant,
+    pub(super) next_poll: Instant,
     pub(super) counters: LinkCounters,
 }
