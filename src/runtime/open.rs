@@ -72,12 +72,12 @@ impl DeviceConfig {
         opener: &dyn PortOpener,
     ) -> Result<(Vec<Box<dyn Port>>, Mtu), OpenError> {
         let mut active_mtu = Mtu::Mtu4096;
-        let configured = |ip| PortConfig {
+        let config_of = |ip| PortConfig {
             receive_buffer: self.receive_buffer,
             source_port: self.source_port,
             ..PortConfig::new(ip)
         };
-        let ports = opener::open(opener, ips, self.shards, &configured, &mut |port| {
+        let ports = opener::open(opener, ips, self.shards, &config_of, &mut |port| {
             let PortInfo { ip, link_mtu: mtu, .. } = port.info();
             active_mtu = active_mtu.min(Mtu::for_link(mtu).ok_or(OpenError::LinkMtu { ip, mtu })?);
             Ok(())
@@ -164,7 +164,7 @@ impl Device {
             Address::Ip(ip) => {
                 let ips = config.ips(ip)?;
                 match registry::find_or_claim(&ips) {
-                    Claimed::Device(taken, device) => device.suits(&config, &ips, taken),
+                    Claimed::Device(taken, device) => device.check_options(&config, &ips, taken),
                     Claimed::Caller(lease) => Self::start(ip, lease, &mut config),
                 }
             }
@@ -173,7 +173,7 @@ impl Device {
                 if let Some(device) = own.upgrade() {
                     drop(own);
                     let ip = device.ip;
-                    return device.suits(&config, &config.ips(ip)?, ip);
+                    return device.check_options(&config, &config.ips(ip)?, ip);
                 }
                 let device = Self::at_first_free(&mut config)?;
                 *own = Arc::downgrade(&device);
@@ -184,7 +184,7 @@ impl Device {
     }
 
     /// Returns the device if it has the requested addresses and options. `taken` is an address that it has.
-    fn suits(
+    fn check_options(
         self: Arc<Self>,
         config: &DeviceConfig,
         ips: &[IpAddr],

@@ -19,19 +19,19 @@ pub(crate) fn opener(
     Ok(via.opener(ips)?)
 }
 
-/// Opens the ports of a device, one for each shard, with the configuration of `configured`. Passes every single port to
-/// `seen`.
+/// Opens the ports of a device, one for each shard, with the configuration of `config_of`. Passes every single port to
+/// `check`.
 pub(crate) fn open(
     opener: &dyn PortOpener,
     ips: &[IpAddr],
     shards: u8,
-    configured: &dyn Fn(IpAddr) -> PortConfig,
-    seen: &mut dyn FnMut(&dyn Port) -> Result<(), OpenError>,
+    config_of: &dyn Fn(IpAddr) -> PortConfig,
+    check: &mut dyn FnMut(&dyn Port) -> Result<(), OpenError>,
 ) -> Result<Vec<Box<dyn Port>>, OpenError> {
     let mut open_at = |ip: &IpAddr| {
         let warn = &mut |warning: &dyn std::fmt::Display| log(LogLevel::Warn, warning);
-        let ports = opener.open(&configured(*ip), shards, warn)?;
-        ports.iter().try_for_each(|port| seen(&**port))?;
+        let ports = opener.open(&config_of(*ip), shards, warn)?;
+        ports.iter().try_for_each(|port| check(&**port))?;
         Ok::<_, OpenError>(ports)
     };
     let own_ports = if opener.has_all_addresses() { &ips[..ips.len().min(1)] } else { ips };

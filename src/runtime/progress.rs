@@ -86,7 +86,7 @@ pub(super) struct IdleBackoff {
     /// Start of the last turn of another thread at the last check.
     turn: Instant,
     /// Time of the last check, and CPU time of the process until then.
-    looked: (Instant, Duration),
+    last_check: (Instant, Duration),
     /// Start of the idle period on the socket.
     idle_since: Option<Instant>,
     /// The last idle period was shorter than [`SPIN_TIME`].
@@ -100,7 +100,7 @@ impl IdleBackoff {
             stay: Duration::ZERO,
             stays_until: Instant::ZERO,
             turn: Instant::ZERO,
-            looked: (Instant::ZERO, Duration::ZERO),
+            last_check: (Instant::ZERO, Duration::ZERO),
             idle_since: None,
             is_busy: false,
         }
@@ -109,7 +109,7 @@ impl IdleBackoff {
     /// Returns whether the program has used the CPU since the last check, given the CPU time of the process. A program
     /// that waits for a CPU appears not to poll, and must not lose more CPU time to this thread.
     fn has_run(&mut self, now: Instant, processor: Duration) -> bool {
-        let (before, had) = std::mem::replace(&mut self.looked, (now, processor));
+        let (before, had) = std::mem::replace(&mut self.last_check, (now, processor));
         processor.saturating_sub(had) * 2 > now - before
     }
 
@@ -233,7 +233,7 @@ impl Shard {
         let ran = backoff.has_run(now, processor_time());
         let began = backoff.has_turn_begun(self.last_turn());
         if idle >= backoff.watch_interval && !began && !self.is_locked() {
-            let waiting = self.has_waiting()?;
+            let waiting = self.has_packets()?;
             backoff.polling_ended(now, ran && waiting);
             let driven = self.progress.is_driven();
             return Ok(if driven { ThreadState::Parked } else { ThreadState::Socket });
@@ -284,7 +284,7 @@ impl Shard {
         on_signal: OnSignal,
     ) -> Result<WaitOutcome<T>, DeviceError> {
         if let Err(down) = self.check() {
-            return self.rest(queue, down);
+            return self.pop_after_failure(queue, down);
         }
         if let Some(item) = queue.pop() {
             return Ok(WaitOutcome::Item(item));
@@ -299,7 +299,7 @@ impl Shard {
         let _guard = PanicGuard(self);
         let waited = self.drive(queue, until, on_signal);
         drop(guard);
-        waited.or_else(|down| self.rest(queue, down))
+        waited.or_else(|down| self.pop_after_failure(queue, down))
     }
 
     /// Waits for an item in `queue` from other threads.
@@ -311,13 +311,19 @@ impl Shard {
     ) -> Result<WaitOutcome<T>, DeviceError> {
         let waited = queue.block(until, on_signal);
         match self.check() {
-            Err(down) if !matches!(waited, WaitOutcome::Item(_)) => self.rest(queue, down),
+            Err(down) if !matches!(waited, WaitOutcome::Item(_)) => {
+                self.pop_after_failure(queue, down)
+            }
             _ => Ok(waited),
         }
     }
 
     /// Takes an item that a failed device has left in `queue`, such as a flushed request. A forked child takes none.
-    fn rest<T>(&self, queue: &Queue<T>, down: DeviceError) -> Result<WaitOutcome<T>, DeviceError> {
+    fn pop_after_failure<T>(
+        &self,
+        queue: &Queue<T>,
+        down: DeviceError,
+    ) -> Result<WaitOutcome<T>, DeviceError> {
         if down == DeviceError::Forked {
             return Err(down);
         }
@@ -336,7 +342,7 @@ impl Shard {
             self.check()?;
             let mut core = self.lock()?;
             let now = clock::now();
-            self.takes_turn(now);
+            self.record_turn(now);
             let found = core.turn(now);
             // This thread need not be woken for items that it has found itself.
             core.skip_driver_wake(self.set());
@@ -365,7 +371,7 @@ impl Shard {
                 self.driver_event_fd.silence();
                 if woken == Woken::Interrupted
                     && on_signal == OnSignal::AsRead
-                    && signals::has_ended_the_call()
+                    && signals::ends_call()
                 {
                     return Ok(queue.pop().map_or(WaitOutcome::Interrupted, WaitOutcome::Item));
                 }

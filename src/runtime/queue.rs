@@ -117,7 +117,7 @@ impl<T> Queue<T> {
         };
         let after = |woken| {
             // The kernel restarts only sleeps without timeout.
-            let is_over = || until.is_none() || signals::has_ended_the_call();
+            let is_over = || until.is_none() || signals::ends_call();
             let is_interrupted =
                 woken == Woken::Interrupted && on_signal == OnSignal::AsRead && is_over();
             if is_interrupted { Err(WaitOutcome::Interrupted) } else { Ok(()) }

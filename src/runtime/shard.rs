@@ -51,7 +51,7 @@ pub(crate) struct Shard {
     /// Wakes the device's thread.
     pub(super) thread_event_fd: EventFd,
     /// Number of idle polls in a row.
-    polled_in_vain: AtomicU32,
+    idle_polls: AtomicU32,
     /// Time until which the driver sleeps on the port's descriptors.
     pub(super) driver_sleep: AtomicDeadline,
     /// Wakes the driver.
@@ -70,14 +70,14 @@ impl Shard {
         Ok(Self {
             index,
             siblings: OnceLock::new(),
-            descriptors: Mutex::new(numbers(core.port.as_ref())),
+            descriptors: Mutex::new(descriptor_numbers(core.port.as_ref())),
             core: Mutex::new(core),
             last_time: AtomicU64::new(0),
             last_turn: AtomicU64::new(0),
             progress: Progress::new(),
             thread_sleep: AtomicDeadline::default(),
             thread_event_fd: EventFd::open()?,
-            polled_in_vain: AtomicU32::new(0),
+            idle_polls: AtomicU32::new(0),
             driver_sleep: AtomicDeadline::default(),
             driver_event_fd: EventFd::open()?,
             failed: AtomicU8::new(0),
@@ -153,7 +153,7 @@ impl Shard {
             Ok(core) => core,
             Err(TryLockError::WouldBlock) => {
                 // The device's thread, if it has the lock, leaves the next turn to the caller.
-                self.takes_turn(clock::now());
+                self.record_turn(clock::now());
                 return Ok(());
             }
             Err(TryLockError::Poisoned(poisoned)) => {
@@ -165,7 +165,7 @@ impl Shard {
         self.check()?;
         let now = clock::now();
         let polls = self.idle_for(now) < POLL_INTERVAL;
-        self.takes_turn(now);
+        self.record_turn(now);
         let found = if polls { core.poll(now) } else { core.turn(now) };
         if !polls && queue.is_empty() && core.has_pending_tx() {
             // A caller that finds nothing may not come back soon.
@@ -173,26 +173,26 @@ impl Shard {
             core.deliver(now);
         }
         self.release(core, now);
-        self.give_way(found);
+        self.yield_if_idle(found);
         Ok(())
     }
 
     /// Reports that a thread other than the device's begins a turn.
-    pub(super) fn takes_turn(&self, now: Instant) {
+    pub(super) fn record_turn(&self, now: Instant) {
         self.last_turn.store(now.as_nanos(), Ordering::Relaxed);
     }
 
     /// Yields the CPU after many idle turns. With fewer CPUs than polling programs, the peer would otherwise wait until
     /// the system preempts this thread.
-    fn give_way(&self, found: PollOutcome) {
-        let in_vain = match found {
+    fn yield_if_idle(&self, found: PollOutcome) {
+        let idle = match found {
             PollOutcome::Work => 0,
             PollOutcome::Nothing | PollOutcome::BrokenPort => {
-                self.polled_in_vain.load(Ordering::Relaxed).saturating_add(1)
+                self.idle_polls.load(Ordering::Relaxed).saturating_add(1)
             }
         };
-        self.polled_in_vain.store(in_vain, Ordering::Relaxed);
-        if in_vain > IDLE_POLLS_BEFORE_YIELD {
+        self.idle_polls.store(idle, Ordering::Relaxed);
+        if idle > IDLE_POLLS_BEFORE_YIELD {
             thread::yield_now();
         }
     }
@@ -229,18 +229,18 @@ impl Shard {
         });
         let notices = core.take_notices();
         if notices.as_ref().is_some_and(|notices| notices.moved) {
-            *self.port_descriptors() = numbers(core.port.as_ref());
+            *self.port_descriptors() = descriptor_numbers(core.port.as_ref());
         }
         drop(core);
         if let Some(notices) = notices {
-            self.tell(notices);
+            self.deliver_notices(notices);
         }
         if overslept {
             self.wake_sleeper();
         }
     }
 
-    fn tell(&self, notices: Notices) {
+    fn deliver_notices(&self, notices: Notices) {
         let Notices { wakes, moved, wakers, ended_waiters, port_closed } = notices;
         for waiting in ended_waiters {
             self.each(waiting, Self::unregister_waiter);
@@ -360,7 +360,7 @@ impl Shard {
     }
 
     /// Returns whether there is something to receive.
-    pub(super) fn has_waiting(&self) -> Result<bool, DeviceError> {
+    pub(super) fn has_packets(&self) -> Result<bool, DeviceError> {
         let has = !self.lock()?.port.arm();
         let descriptors = self.port_descriptors();
         let woken = sleep_on(&descriptors, Some(Duration::ZERO));
@@ -379,7 +379,7 @@ impl Shard {
 
 /// Returns the numbers of a port's descriptors. A thread that sleeps on them does not borrow the port, which may close
 /// some meanwhile, and then wakes the thread.
-fn numbers(port: &dyn Port) -> SmallVec<[RawFd; 4]> {
+fn descriptor_numbers(port: &dyn Port) -> SmallVec<[RawFd; 4]> {
     port.descriptors().iter().map(AsRawFd::as_raw_fd).collect()
 }
 
@@ -576,14 +576,14 @@ mod tests {
     #[test]
     fn who_finds_nothing_again_and_again_gives_way() {
         let (shard, _, ring) = shard([10, 255, 1, 8]);
-        let in_vain = || shard.polled_in_vain.load(Ordering::Relaxed);
+        let idle = || shard.idle_polls.load(Ordering::Relaxed);
         shard.turn_for(&ring.completions).unwrap();
-        assert_eq!(in_vain(), 0);
+        assert_eq!(idle(), 0);
         // The first still acknowledges.
         for _ in 0..=IDLE_POLLS_BEFORE_YIELD + 1 {
             shard.turn_for(&ring.completions).unwrap();
         }
-        assert_eq!(in_vain(), IDLE_POLLS_BEFORE_YIELD + 1);
+        assert_eq!(idle(), IDLE_POLLS_BEFORE_YIELD + 1);
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl Shards {
             return Ok(WaitOutcome::Item(item));
         }
         if on_signal == OnSignal::AsRead && until.is_none() && signals::are_mixed() {
-            return self.leave_it_to_threads(feeders, queue);
+            return self.wait_without_driving(feeders, queue);
         }
         if self.is_one() || self.check().is_err() {
             return self.first().wait(queue, until, on_signal);
@@ -104,7 +104,7 @@ impl Shards {
 
     /// Waits for an item in `queue` without driving, in a call that the kernel restarts or not, as the handler of the
     /// signal requires.
-    fn leave_it_to_threads<T>(
+    fn wait_without_driving<T>(
         &self,
         feeders: ShardSet,
         queue: &Queue<T>,

@@ -34,7 +34,7 @@ pub(crate) fn are_mixed() -> bool {
 }
 
 /// Returns whether the handler that has just run in this thread ends a call such as `read`.
-pub(crate) fn has_ended_the_call() -> bool {
+pub(crate) fn ends_call() -> bool {
     let look = |seen: &Cell<(Restarts, u32)>| {
         let now = restarts();
         // The handler may have removed itself (`SA_RESETHAND`).
