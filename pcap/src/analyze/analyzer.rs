@@ -15,8 +15,10 @@ use super::flow::Flow;
 use super::progress::{Step, StreamAnalyzer};
 use crate::dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};
 use crate::file::Packet;
-use crate::flow::Answering::OtherConnection;
-use crate::flow::{self as tracking, Direction, Event, Joined, Looped, Repetition, Seen, Tracker};
+use crate::flow::ResponseEvent::OtherConnection;
+use crate::flow::{
+    self as tracking, Direction, Event, Joined, LoopbackFilter, SeenPacket, SequenceEvent, Tracker,
+};
 
 /// How much an [`Analyzer`] remembers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,7 +97,7 @@ pub struct Analyzer {
     filter: Filter,
     tracker: Tracker,
     negotiations: Negotiations,
-    looped: Looped,
+    looped: LoopbackFilter,
     streams: Vec<StreamAnalyzer>,
     /// Index in `streams` of the newest of a direction; a UD direction has one for each sender.
     newest: HashMap<(Direction, Option<Qpn>), usize>,
@@ -120,7 +122,7 @@ impl Analyzer {
             filter,
             tracker: Tracker::new(limits.tracker),
             negotiations: Negotiations::default(),
-            looped: Looped::default(),
+            looped: LoopbackFilter::default(),
             streams: Vec::new(),
             newest: HashMap::new(),
             room,
@@ -170,7 +172,7 @@ impl Analyzer {
             }
             let ends = [roce.ip.source.ip(), roce.ip.destination.ip()];
             if let (Ok(datagram), true) = (&roce.datagram, self.filter.has_address(ends)) {
-                let seen = Seen {
+                let seen = SeenPacket {
                     number,
                     time,
                     source: ends[0],
@@ -230,7 +232,7 @@ impl Analyzer {
         true
     }
 
-    fn roce(&mut self, seen: &Seen<'_>, is_marked: bool, in_time: bool) {
+    fn roce(&mut self, seen: &SeenPacket<'_>, is_marked: bool, in_time: bool) {
         let mut events = std::mem::take(&mut self.events);
         events.clear();
         events.extend_from_slice(self.tracker.packet(seen));
@@ -252,7 +254,7 @@ impl Analyzer {
     }
 
     /// Shows a packet to its stream.
-    fn step(&mut self, at: usize, seen: &Seen<'_>, events: &[Event], is_marked: bool) {
+    fn step(&mut self, at: usize, seen: &SeenPacket<'_>, events: &[Event], is_marked: bool) {
         let Self { streams, room, tracker, now, .. } = self;
         let Some(stream) = streams.get_mut(at) else { return };
         let step = Step { now: *now, seen, events };
@@ -277,12 +279,12 @@ impl Analyzer {
     }
 
     /// Returns the index of the stream of a packet: a new one for a request, if there is room.
-    fn stream_of(&mut self, seen: &Seen<'_>, events: &[Event]) -> Option<usize> {
+    fn stream_of(&mut self, seen: &SeenPacket<'_>, events: &[Event]) -> Option<usize> {
         let direction = seen.direction();
         let transport = seen.datagram.bth.opcode.transport();
         if !is_request(seen.datagram) {
             // Later requests in this direction are of another connection too.
-            if events.iter().any(|e| matches!(e, Event::Answering(OtherConnection { .. }))) {
+            if events.iter().any(|e| matches!(e, Event::Response(OtherConnection { .. }))) {
                 self.newest.remove(&(direction, None));
             }
             let (asking, joined) = self.tracker.other(&direction)?;
@@ -293,7 +295,7 @@ impl Analyzer {
         }
         let from = seen.datagram.deth().map(|deth| deth.source_qp);
         let restarted =
-            events.iter().any(|e| matches!(e, Event::Repetition(Repetition::Restarted { .. })));
+            events.iter().any(|e| matches!(e, Event::Sequence(SequenceEvent::Restarted { .. })));
         let at = match self.newest.get(&(direction, from)) {
             Some(at) if !restarted => *at,
             _ => self.open(direction, from, transport)?,
@@ -325,7 +327,7 @@ impl Analyzer {
     }
 
     /// What the connection managers agree upon begins two streams.
-    fn manage(&mut self, seen: &Seen<'_>, message: &Message<'_>) {
+    fn manage(&mut self, seen: &SeenPacket<'_>, message: &Message<'_>) {
         self.counts.rejected += u64::from(matches!(message.body, Body::Rej(_)));
         let Some(cm_exchange) = self.negotiations.message(seen, message, self.now) else { return };
         let (there, here) = (cm_exchange.there, cm_exchange.here);

@@ -7,7 +7,7 @@ use softroce::ids::Qpn;
 use softroce::wire::Transport;
 use softroce::wire::cm::{Body, CommId, Message, Value};
 
-use crate::flow::{Direction, Seen};
+use crate::flow::{Direction, SeenPacket};
 
 /// A connection as its managers made it: REQ and REP.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,7 +72,7 @@ impl Negotiations {
     /// Takes a message. A REP to a REQ that is remembered makes an agreement.
     pub(super) fn message(
         &mut self,
-        seen: &Seen<'_>,
+        seen: &SeenPacket<'_>,
         message: &Message<'_>,
         now: u64,
     ) -> Option<CmExchange> {

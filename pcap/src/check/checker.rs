@@ -12,7 +12,7 @@ use super::found::{RawFinding, Role};
 use super::{Finding, Party, Rule, Severity, judge, packet};
 use crate::dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};
 use crate::file::Packet;
-use crate::flow::{Direction, Limits, Looped, Seen, Tracker};
+use crate::flow::{Direction, Limits, LoopbackFilter, SeenPacket, Tracker};
 
 /// Checks packets in the order in which they were captured.
 ///
@@ -30,7 +30,7 @@ pub struct Checker {
     tracker: Tracker,
     /// Habits that were told.
     quirks: HashSet<(Direction, Rule, Role)>,
-    looped: Looped,
+    looped: LoopbackFilter,
     counts: Counts,
     found: Vec<RawFinding>,
     findings: Vec<Finding>,
@@ -65,7 +65,7 @@ impl Checker {
         Self {
             tracker: Tracker::new(limits),
             quirks: HashSet::new(),
-            looped: Looped::default(),
+            looped: LoopbackFilter::default(),
             counts: Counts::default(),
             found: Vec::new(),
             findings: Vec::new(),
@@ -207,7 +207,7 @@ impl Checker {
         packet::headers(roce, datagram, &mut self.found);
         packet::content(roce, datagram, whole, &mut self.found);
         judge::syndrome(datagram, &mut self.found);
-        let seen = Seen {
+        let seen = SeenPacket {
             number,
             time,
             source: roce.ip.source.ip(),

@@ -5,7 +5,9 @@ use softroce::wire::{Aeth, Datagram, NakCode, Operation, SequenceError, Syndrome
 
 use super::found::{RawFinding, Role};
 use super::{Rule, Severity};
-use crate::flow::{Answering, Asking, Cause, Event, Managing, ReadResponse, Refusal, Repetition};
+use crate::flow::{
+    Cause, CmEvent, Event, NakEvent, ReadResponse, RequestEvent, ResponseEvent, SequenceEvent,
+};
 
 /// What a syndrome says by itself.
 pub(super) fn syndrome(datagram: &Datagram<'_>, found: &mut Vec<RawFinding>) {
@@ -29,20 +31,20 @@ pub(super) fn syndrome(datagram: &Datagram<'_>, found: &mut Vec<RawFinding>) {
 /// What an event means.
 pub(super) fn event(event: &Event, datagram: &Datagram<'_>) -> RawFinding {
     match event {
-        Event::Repetition(event) => repetition(event, datagram),
-        Event::Asking(event) => asking(event, datagram),
-        Event::Refusal(event) => refusal(event, datagram),
-        Event::Answering(event) => answering(event, datagram),
+        Event::Sequence(event) => repetition(event, datagram),
+        Event::Request(event) => asking(event, datagram),
+        Event::Nak(event) => refusal(event, datagram),
+        Event::Response(event) => answering(event, datagram),
         Event::ReadResponse(event) => read_response(event, datagram),
-        Event::Managing(event) => managing(event),
+        Event::Cm(event) => managing(event),
     }
 }
 
 /// Packets that come again, or did not come.
-fn repetition(event: &Repetition, datagram: &Datagram<'_>) -> RawFinding {
+fn repetition(event: &SequenceEvent, datagram: &Datagram<'_>) -> RawFinding {
     let unreliable = datagram.bth.opcode.transport() == Transport::Uc;
     match *event {
-        Repetition::Retransmitted { original, cause, acknowledged, .. } => {
+        SequenceEvent::Retransmitted { original, cause, acknowledged, .. } => {
             let first = match original {
                 Some(packet) => format!("first in packet {packet}"),
                 None => "not captured before".to_owned(),
@@ -51,13 +53,13 @@ fn repetition(event: &Repetition, datagram: &Datagram<'_>) -> RawFinding {
             let seen = format!("{} again, {first}{late}", line(datagram));
             again(seen, cause, unreliable)
         }
-        Repetition::Hole { first, count } => {
+        SequenceEvent::Hole { first, count } => {
             let rule = if unreliable { Rule::UcPsnGap } else { Rule::PsnGap };
             let seen = format!("{count} requests from psn={first} on were not captured");
             let expected = "lost on their way, or not captured";
             RawFinding::new(rule, Severity::Note, Role::Unknown, seen, expected)
         }
-        Repetition::TooEarly { rnr, waited, timer, certain } => {
+        SequenceEvent::TooEarly { rnr, waited, timer, certain } => {
             let seen = format!("{} after {waited:?}", line(datagram));
             let expected = format!("not within {timer:?} of the RNR NAK in packet {rnr}");
             if certain {
@@ -67,7 +69,7 @@ fn repetition(event: &Repetition, datagram: &Datagram<'_>) -> RawFinding {
                 RawFinding::new(Rule::RnrRetransmission, Severity::Note, Role::Unknown, seen, why)
             }
         }
-        Repetition::Restarted { expected } => {
+        SequenceEvent::Restarted { expected } => {
             let seen = format!("psn={}, far from psn={expected}", datagram.bth.psn);
             let why = "a new connection of a queue pair of this number";
             RawFinding::new(Rule::PsnGap, Severity::Note, Role::Unknown, seen, why)
@@ -130,29 +132,29 @@ fn sequence(error: &SequenceError) -> RawFinding {
 }
 
 /// Requests that are not what they should be.
-fn asking(event: &Asking, datagram: &Datagram<'_>) -> RawFinding {
+fn asking(event: &RequestEvent, datagram: &Datagram<'_>) -> RawFinding {
     let (opcode, len) = (datagram.bth.opcode, datagram.payload_len);
     match *event {
-        Asking::Sequence(error) => sequence(&error),
-        Asking::InsideRead { first, count } => {
+        RequestEvent::Sequence(error) => sequence(&error),
+        RequestEvent::InsideRead { first, count } => {
             let expected = format!(
                 "psn={} or later: the READ at psn={first} takes {count}",
                 first.plus(count)
             );
             RawFinding::violation(Rule::PsnInsideRead, line(datagram), expected)
         }
-        Asking::ResumedElsewhere { expected } => {
+        RequestEvent::ResumedElsewhere { expected } => {
             let expected = format!(
                 "va=0x{:x} rkey={} dmalen={}, the rest of the READ",
                 expected.addr, expected.rkey, expected.length
             );
             RawFinding::violation(Rule::ReadResumed, line(datagram), expected)
         }
-        Asking::Differs { original, opcode, len } => {
+        RequestEvent::Differs { original, opcode, len } => {
             let expected = format!("packet {original} again: {opcode} with {len} bytes, unchanged");
             RawFinding::violation(Rule::Retransmission, line(datagram), expected)
         }
-        Asking::FlushWithoutAddress { original } => {
+        RequestEvent::FlushWithoutAddress { original } => {
             let expected = format!("the address that packet {original} has");
             RawFinding::sender(
                 Rule::Retransmission,
@@ -161,11 +163,11 @@ fn asking(event: &Asking, datagram: &Datagram<'_>) -> RawFinding {
                 expected,
             )
         }
-        Asking::NotMtu { mtu: Some(mtu) } => {
+        RequestEvent::NotMtu { mtu: Some(mtu) } => {
             let seen = format!("{opcode} with {len} bytes");
             RawFinding::violation(Rule::MtuMismatch, seen, format!("{mtu}, the path MTU"))
         }
-        Asking::NotMtu { mtu: None } => {
+        RequestEvent::NotMtu { mtu: None } => {
             let seen = format!("{opcode} with {len} bytes");
             RawFinding::violation(
                 Rule::MtuMismatch,
@@ -173,34 +175,34 @@ fn asking(event: &Asking, datagram: &Datagram<'_>) -> RawFinding {
                 "a path MTU: 256, 512, 1024, 2048 or 4096",
             )
         }
-        Asking::LongerThanMtu { mtu } => {
+        RequestEvent::LongerThanMtu { mtu } => {
             let seen = format!("{opcode} with {len} bytes");
             RawFinding::violation(Rule::PayloadLength, seen, format!("at most {mtu}, the path MTU"))
         }
-        Asking::OtherMtu { other } => {
+        RequestEvent::OtherMtu { other } => {
             let seen = format!("{opcode} with {len} bytes");
             let expected = format!("{other}: both sides are to use one path MTU");
             RawFinding::new(Rule::MtuMismatch, Severity::Violation, Role::Unknown, seen, expected)
         }
-        Asking::WriteLength { announced, sent } => {
+        RequestEvent::WriteLength { announced, sent } => {
             let seen = format!("a WRITE of {sent} bytes");
             RawFinding::violation(Rule::WriteLength, seen, format!("{announced}, as its RETH says"))
         }
         // rxe does not look at credits.
-        Asking::BeyondCredits { by } => {
+        RequestEvent::BeyondCredits { by } => {
             let seen = format!("{}, {by} messages beyond the credits given", line(datagram));
             RawFinding::sender(Rule::Syndrome, Severity::Quirk, seen, "one, to ask for credits")
         }
-        Asking::OtherTransport { before } => RawFinding::violation(
+        RequestEvent::OtherTransport { before } => RawFinding::violation(
             Rule::TransportMismatch,
             line(datagram),
             format!("{before:?}, as before"),
         ),
-        Asking::OtherPartition { before } => {
+        RequestEvent::OtherPartition { before } => {
             let seen = format!("P_Key 0x{:04x}", datagram.bth.pkey.0);
             RawFinding::violation(Rule::PKey, seen, format!("0x{:04x}, as before", before.0))
         }
-        Asking::AgainWithoutAckReq => RawFinding::violation(
+        RequestEvent::AgainWithoutAckReq => RawFinding::violation(
             Rule::RetransmissionWithoutAckReq,
             format!("{} again", line(datagram)),
             "AckReq set",
@@ -209,65 +211,65 @@ fn asking(event: &Asking, datagram: &Datagram<'_>) -> RawFinding {
 }
 
 /// NAKs and RNR NAKs, and what they mean for the rest.
-fn refusal(event: &Refusal, datagram: &Datagram<'_>) -> RawFinding {
+fn refusal(event: &NakEvent, datagram: &Datagram<'_>) -> RawFinding {
     let seen = line(datagram);
     let of = |request: Option<(softroce::wire::Opcode, u64)>| match request {
         Some((opcode, packet)) => format!("{opcode} in packet {packet}"),
         None => "a request that was not captured".to_owned(),
     };
     match *event {
-        Refusal::SequenceNak { captured } => {
+        NakEvent::SequenceNak { captured } => {
             let why = match captured {
                 Some(packet) => format!("packet {packet} was lost behind the point of capture"),
                 None => "the packet was lost before the point of capture".to_owned(),
             };
             RawFinding::new(Rule::SequenceNak, Severity::Note, Role::Network, seen, why)
         }
-        Refusal::SequenceNakAgain { first, certain: true } => {
+        NakEvent::SequenceNakAgain { first, certain: true } => {
             let expected = format!("silence: packet {first} asked, and it did not come again");
             RawFinding::violation(Rule::SequenceNak, seen, expected)
         }
-        Refusal::SequenceNakAgain { first, certain: false } => {
+        NakEvent::SequenceNakAgain { first, certain: false } => {
             let why = format!(
                 "asked for in packet {first} too: a copy, or the packet came again and was not captured"
             );
             RawFinding::new(Rule::SequenceNak, Severity::Note, Role::Unknown, seen, why)
         }
-        Refusal::SequenceNakAfterRnr { rnr } => {
+        NakEvent::SequenceNakAfterRnr { rnr } => {
             let expected = format!("silence until what packet {rnr} put off comes again");
             RawFinding::sender(Rule::NakAfterRnr, Severity::Quirk, seen, expected)
         }
-        Refusal::NakOfAcknowledged { newest, certain: true } => {
+        NakEvent::NakOfAcknowledged { newest, certain: true } => {
             let expected = format!("psn={} or later", newest.next());
             RawFinding::violation(Rule::SequenceNak, seen, expected)
         }
-        Refusal::NakOfAcknowledged { newest, certain: false } => {
+        NakEvent::NakOfAcknowledged { newest, certain: false } => {
             let why = format!(
                 "psn={newest} was acknowledged before: the network changed the order, \
                  or the responder takes it back"
             );
             RawFinding::new(Rule::SequenceNak, Severity::Note, Role::Unknown, seen, why)
         }
-        Refusal::RnrNak { request } => {
+        NakEvent::RnrNak { request } => {
             RawFinding::note(Rule::RnrNak, seen, format!("no receive request for {}", of(request)))
         }
-        Refusal::RnrOfOther { request } => {
+        NakEvent::RnrOfOther { request } => {
             let expected = format!("an answer: {request} takes no receive request here");
             RawFinding::violation(Rule::RnrNak, seen, expected)
         }
-        Refusal::Refused { request } => {
+        NakEvent::Refused { request } => {
             let why = format!("{} is refused for good", of(request));
             RawFinding::new(Rule::FatalNak, Severity::Note, Role::Receiver, seen, why)
         }
-        Refusal::AccessNakOfSend { request } => {
+        NakEvent::AccessNakOfSend { request } => {
             let expected = format!("another NAK code: {request} names no memory");
             RawFinding::violation(Rule::AccessNak, seen, expected)
         }
-        Refusal::AfterRefusal { nak, refused, certain: true } => {
+        NakEvent::AfterRefusal { nak, refused, certain: true } => {
             let expected = format!("nothing: packet {nak} refused psn={refused} for good");
             RawFinding::violation(Rule::ResponseAfterFatalNak, seen, expected)
         }
-        Refusal::AfterRefusal { nak, refused, certain: false } => {
+        NakEvent::AfterRefusal { nak, refused, certain: false } => {
             let why = format!(
                 "packet {nak} refused psn={refused} for good; what was asked since may be of a new \
                  connection with the same numbers"
@@ -278,37 +280,37 @@ fn refusal(event: &Refusal, datagram: &Datagram<'_>) -> RawFinding {
 }
 
 /// Acknowledgements, READ responses, atomic acknowledgements.
-fn answering(event: &Answering, datagram: &Datagram<'_>) -> RawFinding {
+fn answering(event: &ResponseEvent, datagram: &Datagram<'_>) -> RawFinding {
     let seen = line(datagram);
     match *event {
-        Answering::Ahead { next } => {
+        ResponseEvent::Ahead { next } => {
             let why = format!(
                 "psn={next} is the next that was not captured: requests are missing \
                  from the capture, or the responder answers what was not sent"
             );
             RawFinding::new(Rule::AckOfUnseen, Severity::Note, Role::Unknown, seen, why)
         }
-        Answering::Older { newest, after_duplicate: true } => {
+        ResponseEvent::Older { newest, after_duplicate: true } => {
             let expected = format!("psn={newest}, the newest");
             RawFinding::sender(Rule::OldAck, Severity::Quirk, seen, expected)
         }
-        Answering::Older { newest, after_duplicate: false } => {
+        ResponseEvent::Older { newest, after_duplicate: false } => {
             let why = format!("psn={newest} was acknowledged before: the order was changed");
             RawFinding::new(Rule::OldAck, Severity::Note, Role::Network, seen, why)
         }
-        Answering::Msn { low, high, may_count_more: true } => {
+        ResponseEvent::Msn { low, high, may_count_more: true } => {
             let why = format!("{}, or the capture lacks requests", msn_range(low, high));
             RawFinding::new(Rule::Msn, Severity::Note, Role::Unknown, seen, why)
         }
-        Answering::Msn { low, high, may_count_more: false } => {
+        ResponseEvent::Msn { low, high, may_count_more: false } => {
             RawFinding::violation(Rule::Msn, seen, msn_range(low, high))
         }
-        Answering::Unasked => {
+        ResponseEvent::Unasked => {
             let why = "no captured request has this PSN: requests are missing from the capture, \
                        or the responder answers what was not sent";
             RawFinding::new(Rule::AckOfUnseen, Severity::Note, Role::Unknown, seen, why)
         }
-        Answering::WrongAnswer { request } => {
+        ResponseEvent::WrongAnswer { request } => {
             let (rule, expected) = match request.operation() {
                 Operation::ReadRequest => (Rule::ImpliedNak, "READ responses"),
                 Operation::CompareSwap | Operation::FetchAdd => (Rule::ImpliedNak, "ATOMIC_ACK"),
@@ -319,27 +321,27 @@ fn answering(event: &Answering, datagram: &Datagram<'_>) -> RawFinding {
             };
             RawFinding::violation(rule, format!("{seen} to {request}"), expected)
         }
-        Answering::Unanswered { request, psn } => {
+        ResponseEvent::Unanswered { request, psn } => {
             let seen = format!("{seen}, and no whole answer to {request} psn={psn}");
             let why = "the answer was lost on its way, or not captured";
             RawFinding::new(Rule::ImpliedNak, Severity::Note, Role::Unknown, seen, why)
         }
-        Answering::NotAnAck => {
+        ResponseEvent::NotAnAck => {
             RawFinding::violation(Rule::ResponseNotAck, seen, "the syndrome of an ACK")
         }
-        Answering::OtherConnection { before } => {
+        ResponseEvent::OtherConnection { before } => {
             let seen = format!("{seen}, which queue pair {before} was not asked");
             let why = "a new connection of a queue pair of this number";
             RawFinding::new(Rule::AckOfUnseen, Severity::Note, Role::Unknown, seen, why)
         }
-        Answering::Overtaken { by } => {
+        ResponseEvent::Overtaken { by } => {
             let why = format!(
                 "packet {by} answers what was asked later: the responder sent that first, or the \
                  network changed the order"
             );
             RawFinding::new(Rule::ResponseOrder, Severity::Note, Role::Unknown, seen, why)
         }
-        Answering::TooManyOutstanding { count, newest, limit } => {
+        ResponseEvent::TooManyOutstanding { count, newest, limit } => {
             let seen = format!(
                 "{count} READs and atomics without an answer, the newest in packet {newest}"
             );
@@ -352,7 +354,7 @@ fn answering(event: &Answering, datagram: &Datagram<'_>) -> RawFinding {
                 expected,
             )
         }
-        Answering::AtomicChanged { first, value } => {
+        ResponseEvent::AtomicChanged { first, value } => {
             let expected = format!("value=0x{value:x} as in packet {first}");
             RawFinding::violation(Rule::DuplicateAtomic, seen, expected)
         }
@@ -394,13 +396,13 @@ fn read_response(event: &ReadResponse, datagram: &Datagram<'_>) -> RawFinding {
 }
 
 /// Messages of the connection managers.
-fn managing(event: &Managing) -> RawFinding {
+fn managing(event: &CmEvent) -> RawFinding {
     match *event {
-        Managing::Transaction { packet, expected, found } => {
+        CmEvent::Transaction { packet, expected, found } => {
             let expected = format!("0x{expected:x}, as in packet {packet}");
             RawFinding::violation(Rule::CmTransaction, format!("transaction 0x{found:x}"), expected)
         }
-        Managing::Depth { packet, allowed, found } => {
+        CmEvent::Depth { packet, allowed, found } => {
             let expected = format!("at most {allowed}, which packet {packet} takes at once");
             RawFinding::violation(Rule::CmDepth, format!("initiator depth {found}"), expected)
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use softroce::psn::Psn;
 
-use super::Seen;
+use super::SeenPacket;
 use super::record::Ends;
 
 /// Answers to atomics remembered: as many as any adapter keeps for repeated requests.
@@ -78,7 +78,7 @@ pub(super) struct Nak {
 }
 
 impl Nak {
-    pub(super) const fn new(seen: &Seen<'_>, rnr: bool) -> Self {
+    pub(super) const fn new(seen: &SeenPacket<'_>, rnr: bool) -> Self {
         let psn = seen.datagram.bth.psn;
         Self { psn, packet: seen.number, time: seen.time, rnr, is_heeded: false }
     }
@@ -163,7 +163,11 @@ impl Answers {
     }
 
     /// Remembers a READ response. Gives the packet that had another payload, if it `is_repeated`.
-    pub(super) fn compare_response(&mut self, seen: &Seen<'_>, is_repeated: bool) -> Option<u64> {
+    pub(super) fn compare_response(
+        &mut self,
+        seen: &SeenPacket<'_>,
+        is_repeated: bool,
+    ) -> Option<u64> {
         let (psn, packet) = (seen.datagram.bth.psn, seen.number);
         let digest = seen.digest?;
         let known = self.responses.iter_mut().rev().filter(|_| is_repeated);

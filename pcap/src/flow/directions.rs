@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use softroce::ids::PKey;
 
 use super::requests::Requests;
-use super::{Direction, Joined, Seen};
+use super::{Direction, Joined, SeenPacket};
 
 /// State of one direction.
 #[derive(Debug)]
@@ -45,7 +45,11 @@ impl Directions {
     }
 
     /// Returns the state of a direction, new if need be, and marks it as seen.
-    pub(super) fn touch(&mut self, direction: Direction, seen: &Seen<'_>) -> &mut HalfConnection {
+    pub(super) fn touch(
+        &mut self,
+        direction: Direction,
+        seen: &SeenPacket<'_>,
+    ) -> &mut HalfConnection {
         let Self { halves, between, window, .. } = self;
         let half = halves.entry(direction).or_insert_with(|| {
             let pair = (direction.source, direction.destination);

@@ -11,22 +11,22 @@ use softroce::wire::{Opcode, Position, Reth, SequenceError, Transport};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// Packets that come again, or did not come.
-    Repetition(Repetition),
+    Sequence(SequenceEvent),
     /// Requests that are not what they should be.
-    Asking(Asking),
+    Request(RequestEvent),
     /// NAKs and RNR NAKs, and what goes against them.
-    Refusal(Refusal),
+    Nak(NakEvent),
     /// Acknowledgements and responses that are not what they should be, or are missing.
-    Answering(Answering),
+    Response(ResponseEvent),
     /// READ responses that are not what they should be, or are missing.
     ReadResponse(ReadResponse),
     /// Messages of the connection managers that do not fit one another.
-    Managing(Managing),
+    Cm(CmEvent),
 }
 
 /// Packets that come again, or did not come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Repetition {
+pub enum SequenceEvent {
     /// A request with a PSN that was sent before.
     Retransmitted {
         /// The packet that had this PSN first, if the capture has it.
@@ -65,15 +65,15 @@ pub enum Repetition {
     },
 }
 
-impl From<Repetition> for Event {
-    fn from(event: Repetition) -> Self {
-        Self::Repetition(event)
+impl From<SequenceEvent> for Event {
+    fn from(event: SequenceEvent) -> Self {
+        Self::Sequence(event)
     }
 }
 
 /// Requests that are not what they should be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Asking {
+pub enum RequestEvent {
     /// An opcode that may not come here.
     Sequence(SequenceError),
     /// A request with a PSN of the answer to a READ.
@@ -143,15 +143,15 @@ pub enum Asking {
     AgainWithoutAckReq,
 }
 
-impl From<Asking> for Event {
-    fn from(event: Asking) -> Self {
-        Self::Asking(event)
+impl From<RequestEvent> for Event {
+    fn from(event: RequestEvent) -> Self {
+        Self::Request(event)
     }
 }
 
 /// NAKs and RNR NAKs, and what goes against them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
+pub enum NakEvent {
     /// A NAK that asks for a missing packet.
     SequenceNak {
         /// The request it asks for was captured: it was lost behind the point of capture.
@@ -208,15 +208,15 @@ pub enum Refusal {
     },
 }
 
-impl From<Refusal> for Event {
-    fn from(event: Refusal) -> Self {
-        Self::Refusal(event)
+impl From<NakEvent> for Event {
+    fn from(event: NakEvent) -> Self {
+        Self::Nak(event)
     }
 }
 
 /// Acknowledgements and responses that are not what they should be, or are missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answering {
+pub enum ResponseEvent {
     /// A response to a request that was not captured.
     Ahead {
         /// The PSN that the requester would have sent next.
@@ -285,9 +285,9 @@ pub enum Answering {
     },
 }
 
-impl From<Answering> for Event {
-    fn from(event: Answering) -> Self {
-        Self::Answering(event)
+impl From<ResponseEvent> for Event {
+    fn from(event: ResponseEvent) -> Self {
+        Self::Response(event)
     }
 }
 
@@ -331,7 +331,7 @@ impl From<ReadResponse> for Event {
 
 /// Messages of the connection managers that do not fit one another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Managing {
+pub enum CmEvent {
     /// An answer with another transaction than its question.
     Transaction {
         /// The packet with the question.
@@ -352,9 +352,9 @@ pub enum Managing {
     },
 }
 
-impl From<Managing> for Event {
-    fn from(event: Managing) -> Self {
-        Self::Managing(event)
+impl From<CmEvent> for Event {
+    fn from(event: CmEvent) -> Self {
+        Self::Cm(event)
     }
 }
 

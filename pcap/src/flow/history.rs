@@ -6,7 +6,7 @@ use std::time::Duration;
 use softroce::psn::Psn;
 
 use super::answers::{Answers, Reason};
-use super::{Cause, Event, Repetition, Seen};
+use super::{Cause, Event, SeenPacket, SequenceEvent};
 
 /// Request packets among which the original of a copy is looked for.
 const MAX_SENT_RECORDS: usize = 64;
@@ -23,7 +23,7 @@ pub(super) struct History {
     /// The time of the newest packet that has one.
     last: Option<Duration>,
     /// The retransmissions that are under way.
-    again: Option<Again>,
+    again: Option<Retransmission>,
 }
 
 /// A request packet that was captured, new or again.
@@ -37,14 +37,14 @@ struct Sent {
 
 /// A row of retransmissions that have one cause.
 #[derive(Clone, Copy, Debug)]
-struct Again {
+struct Retransmission {
     cause: Cause,
     last: Psn,
 }
 
 impl History {
     /// Adds a request packet.
-    pub(super) fn push(&mut self, seen: &Seen<'_>) {
+    pub(super) fn push(&mut self, seen: &SeenPacket<'_>) {
         if self.sent.len() == MAX_SENT_RECORDS {
             self.sent.pop_front();
         }
@@ -74,7 +74,7 @@ impl History {
     pub(super) fn cause(
         &mut self,
         answers: &mut Answers,
-        seen: &Seen<'_>,
+        seen: &SeenPacket<'_>,
         anew: bool,
         out: &mut Vec<Event>,
     ) -> Cause {
@@ -87,19 +87,26 @@ impl History {
             (None, Some(again)) if goes_on => again.cause,
             (None, _) => self.unasked(seen),
         };
-        self.again = Some(Again { cause, last: psn });
+        self.again = Some(Retransmission { cause, last: psn });
         cause
     }
 
     /// What an answer that gave a reason makes of a retransmission.
-    fn heeded(&self, asked: Reason, seen: &Seen<'_>, anew: bool, out: &mut Vec<Event>) -> Cause {
+    fn heeded(
+        &self,
+        asked: Reason,
+        seen: &SeenPacket<'_>,
+        anew: bool,
+        out: &mut Vec<Event>,
+    ) -> Cause {
         if let Some(timer) = asked.timer {
             match between(asked.time, seen.time) {
                 // The capture's own clock may be late by a little.
                 Some(waited) if waited < timer - timer / 10 => {
                     let certain = anew && asked.refused == Some(seen.datagram.bth.psn);
                     out.push(
-                        Repetition::TooEarly { rnr: asked.packet, waited, timer, certain }.into(),
+                        SequenceEvent::TooEarly { rnr: asked.packet, waited, timer, certain }
+                            .into(),
                     );
                 }
                 _ => {}
@@ -117,7 +124,7 @@ impl History {
     /// before the NAK, after the NAK before, and so shortly before that no other NAK is missing.
     pub(super) fn has_refused(
         &self,
-        seen: &Seen<'_>,
+        seen: &SeenPacket<'_>,
         timer: Duration,
         before: Option<u64>,
     ) -> bool {
@@ -130,7 +137,7 @@ impl History {
     }
 
     /// Why a request comes again for which no answer asked.
-    fn unasked(&self, seen: &Seen<'_>) -> Cause {
+    fn unasked(&self, seen: &SeenPacket<'_>) -> Cause {
         match self.since(seen.time) {
             Some(waited) if waited >= MIN_TIMEOUT => Cause::Timeout { waited },
             _ => Cause::Unknown,

@@ -5,7 +5,7 @@ use softroce::wire::Transport;
 
 use super::directions::{Directions, HalfConnection};
 use super::requests::Requests;
-use super::{Answering, Direction, Event, Joined, Seen};
+use super::{Direction, Event, Joined, ResponseEvent, SeenPacket};
 
 /// Directions that are looked at to find the one that an answer belongs to.
 const MAX_CANDIDATES: usize = 256;
@@ -17,7 +17,7 @@ impl Directions {
     pub(super) fn assign(
         &mut self,
         direction: Direction,
-        seen: &Seen<'_>,
+        seen: &SeenPacket<'_>,
         out: &mut Vec<Event>,
     ) -> Option<Direction> {
         let half = self.halves.get(&direction)?;
@@ -26,7 +26,7 @@ impl Directions {
                 let Some(found) = self.successor(direction, half, other, seen) else {
                     return Some(other);
                 };
-                out.push(Answering::OtherConnection { before: other.qp }.into());
+                out.push(ResponseEvent::OtherConnection { before: other.qp }.into());
                 self.begin_anew(direction);
                 if let Some(over) = self.halves.get_mut(&other) {
                     over.is_over = true;
@@ -36,7 +36,7 @@ impl Directions {
             None if self.is_worth_search(direction, half.unassigned) => {
                 let found = self.search(direction, seen, |_| true);
                 if found.is_none() && self.is_unasked(direction, seen) {
-                    out.push(Answering::Unasked.into());
+                    out.push(ResponseEvent::Unasked.into());
                 }
                 found
             }
@@ -80,7 +80,7 @@ impl Directions {
         direction: Direction,
         half: &HalfConnection,
         other: Direction,
-        seen: &Seen<'_>,
+        seen: &SeenPacket<'_>,
     ) -> Option<(Direction, Joined)> {
         let known = &self.halves.get(&other)?.requests;
         let psn = seen.datagram.bth.psn;
@@ -102,7 +102,7 @@ impl Directions {
     }
 
     /// Whether requests were captured that an answer could belong to, and none has its PSN.
-    fn is_unasked(&self, direction: Direction, seen: &Seen<'_>) -> bool {
+    fn is_unasked(&self, direction: Direction, seen: &SeenPacket<'_>) -> bool {
         let Some(back) = self.between.get(&(direction.destination, direction.source)) else {
             return false;
         };
@@ -122,7 +122,7 @@ impl Directions {
     fn search(
         &self,
         direction: Direction,
-        seen: &Seen<'_>,
+        seen: &SeenPacket<'_>,
         may_be: impl Fn(&HalfConnection) -> bool,
     ) -> Option<(Direction, Joined)> {
         let back = self.between.get(&(direction.destination, direction.source))?;

@@ -2,7 +2,7 @@
 
 use softroce::wire::{Opcode, Operation, Sequence};
 
-use super::{Asking, Event, Seen};
+use super::{Event, RequestEvent, SeenPacket};
 
 /// The message to which the newest request belongs, as far as it has come.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl OpenMessage {
         match self.sequence.map(|sequence| sequence.next(opcode)) {
             Some(Ok(sequence)) => self.sequence = Some(sequence),
             Some(Err(error)) => {
-                out.push(Asking::Sequence(error).into());
+                out.push(RequestEvent::Sequence(error).into());
                 self.sequence = Some(after(opcode));
                 self.write = None;
             }
@@ -38,7 +38,7 @@ impl OpenMessage {
     }
 
     /// Whether the packets of a WRITE hold what it announced.
-    pub(super) fn measure(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    pub(super) fn measure(&mut self, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
         let opcode = seen.datagram.bth.opcode;
         if opcode.operation() != Operation::Write {
             return;
@@ -49,7 +49,7 @@ impl OpenMessage {
         let sent = before.saturating_add(len);
         if opcode.position().is_end() {
             if sent != u64::from(announced) {
-                out.push(Asking::WriteLength { announced, sent }.into());
+                out.push(RequestEvent::WriteLength { announced, sent }.into());
             }
         } else {
             self.write = Some((announced, sent));

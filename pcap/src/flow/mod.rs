@@ -21,17 +21,17 @@
 //! | `record`, `read`, `message`, `history` | requests of one direction |
 //! | `answers` | the responder's state, as its answers show it |
 //! | `requests`, `responses` | what a request and an answer change in both |
-//! | `directions`, `join`, `managers` | directions, and the pairs of them that are connections |
-//! | `looped` | the received copies of packets that a device sends to itself |
+//! | `directions`, `join`, `cm` | directions, and the pairs of them that are connections |
+//! | `loopback` | the received copies of packets that a device sends to itself |
 //! | `tracker` | all connections of a capture |
 
 mod answers;
+mod cm;
 mod directions;
 mod event;
 mod history;
 mod join;
-mod looped;
-mod managers;
+mod loopback;
 mod message;
 mod read;
 mod record;
@@ -40,7 +40,9 @@ mod responses;
 mod seen;
 mod tracker;
 
-pub use event::{Answering, Asking, Cause, Event, Managing, ReadResponse, Refusal, Repetition};
-pub(crate) use looped::Looped;
-pub use seen::{Direction, Joined, Seen};
+pub use event::{
+    Cause, CmEvent, Event, NakEvent, ReadResponse, RequestEvent, ResponseEvent, SequenceEvent,
+};
+pub(crate) use loopback::LoopbackFilter;
+pub use seen::{Direction, Joined, SeenPacket};
 pub use tracker::{Limits, Tracker};

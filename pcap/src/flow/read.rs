@@ -3,7 +3,7 @@
 use softroce::psn::Psn;
 use softroce::wire::{Position, Reth};
 
-use super::{Event, ReadResponse, Seen};
+use super::{Event, ReadResponse, SeenPacket};
 
 /// Places remembered at which a READ was resumed; when there are more, it may have been at any.
 const MAX_RESUMED_READS: usize = 16;
@@ -103,7 +103,7 @@ impl Read {
     }
 
     /// Whether it is as long as is due. FIRST and MIDDLE have shown the path MTU.
-    pub(super) fn measure(&self, seen: &Seen<'_>, mtu: Option<usize>, out: &mut Vec<Event>) {
+    pub(super) fn measure(&self, seen: &SeenPacket<'_>, mtu: Option<usize>, out: &mut Vec<Event>) {
         let last = seen.datagram.bth.psn.next() == self.psn.plus(self.count);
         let ends = seen.datagram.bth.opcode.position().is_end();
         let before = match (mtu, self.count) {

@@ -7,12 +7,12 @@ use softroce::psn::Psn;
 use softroce::wire::{Operation, Position, Reth, Transport};
 
 use super::answers::Answers;
+use super::cm::Beginning;
 use super::history::History;
-use super::managers::Beginning;
 use super::message::OpenMessage;
 use super::read::Read;
 use super::record::{Ends, Record, Records, takes_receive};
-use super::{Asking, Cause, Event, Repetition, Seen};
+use super::{Cause, Event, RequestEvent, SeenPacket, SequenceEvent};
 
 /// A PSN further off than this is of another connection.
 pub(super) const FAR: u32 = 1 << 16;
@@ -83,12 +83,17 @@ impl Requests {
 
     /// Takes a request. Its sender has `moved` when its port is not that of the request before.
     /// Says whether a new connection begins with it.
-    pub(super) fn request(&mut self, seen: &Seen<'_>, moved: bool, out: &mut Vec<Event>) -> bool {
+    pub(super) fn request(
+        &mut self,
+        seen: &SeenPacket<'_>,
+        moved: bool,
+        out: &mut Vec<Event>,
+    ) -> bool {
         let psn = seen.datagram.bth.psn;
         let expected = *self.next.get_or_insert(psn);
         let is_new = self.is_another(seen, expected, moved);
         if is_new {
-            out.push(Repetition::Restarted { expected }.into());
+            out.push(SequenceEvent::Restarted { expected }.into());
             *self = Self { next: Some(psn), ..Self::new(self.limit) };
         }
         // It tells how many PSNs a READ takes.
@@ -110,7 +115,7 @@ impl Requests {
     /// Whether a request is of another connection than those before; `next` is the PSN after them.
     /// A PSN from far off says so. One that was there before does when it has another meaning and
     /// there is a second sign: the sender's port is another, or a NAK had ended the connection.
-    fn is_another(&mut self, seen: &Seen<'_>, next: Psn, moved: bool) -> bool {
+    fn is_another(&mut self, seen: &SeenPacket<'_>, next: Psn, moved: bool) -> bool {
         let bth = &seen.datagram.bth;
         if bth.psn == next {
             return false;
@@ -156,7 +161,7 @@ impl Requests {
             self.stretch(psn);
             return;
         }
-        out.push(Repetition::Hole { first: next, count }.into());
+        out.push(SequenceEvent::Hole { first: next, count }.into());
         self.holes += u64::from(count);
         self.ends.max += count;
     }
@@ -178,7 +183,7 @@ impl Requests {
     }
 
     /// A request that comes after all others.
-    fn fresh(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    fn fresh(&mut self, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
         let bth = &seen.datagram.bth;
         self.history.end_row();
         let is_rest = self.message.is_unknown();
@@ -187,7 +192,7 @@ impl Requests {
         if takes_receive(bth.opcode)
             && let Some(by) = self.answers.beyond_credits(self.ends)
         {
-            out.push(Asking::BeyondCredits { by }.into());
+            out.push(RequestEvent::BeyondCredits { by }.into());
         }
         let count = self.count(seen);
         let asked = seen.datagram.reth().map_or(0, |reth| reth.length);
@@ -214,7 +219,7 @@ impl Requests {
         }
     }
 
-    fn record(&self, seen: &Seen<'_>, count: u32) -> Record {
+    fn record(&self, seen: &SeenPacket<'_>, count: u32) -> Record {
         Record {
             psn: seen.datagram.bth.psn,
             count,
@@ -231,18 +236,18 @@ impl Requests {
     }
 
     /// The path MTU, which FIRST and MIDDLE have as their length.
-    fn learn_mtu(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    fn learn_mtu(&mut self, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
         let len = seen.datagram.payload_len;
         match (seen.datagram.bth.opcode.position(), self.mtu) {
             (Position::First | Position::Middle, Some(mtu)) if len != mtu => {
-                out.push(Asking::NotMtu { mtu: self.mtu }.into());
+                out.push(RequestEvent::NotMtu { mtu: self.mtu }.into());
             }
             (Position::First | Position::Middle, None) => match Mtu::from_bytes(len) {
                 Some(_) => self.set_mtu(len),
-                None => out.push(Asking::NotMtu { mtu: None }.into()),
+                None => out.push(RequestEvent::NotMtu { mtu: None }.into()),
             },
             (Position::Last | Position::Only, Some(mtu)) if len > mtu => {
-                out.push(Asking::LongerThanMtu { mtu }.into());
+                out.push(RequestEvent::LongerThanMtu { mtu }.into());
             }
             _ => {}
         }
@@ -278,7 +283,7 @@ impl Requests {
     }
 
     /// The PSNs it takes, 1 at least.
-    fn count(&self, seen: &Seen<'_>) -> u32 {
+    fn count(&self, seen: &SeenPacket<'_>) -> u32 {
         if seen.datagram.bth.opcode.operation() != Operation::ReadRequest {
             return 1;
         }
@@ -290,7 +295,7 @@ impl Requests {
     }
 
     /// Remembers a READ; one that `may_be_rest` is perhaps the rest of a READ that was not captured.
-    fn remember_read(&mut self, seen: &Seen<'_>, count: u32, may_be_rest: bool) {
+    fn remember_read(&mut self, seen: &SeenPacket<'_>, count: u32, may_be_rest: bool) {
         if seen.datagram.bth.opcode.operation() != Operation::ReadRequest {
             return;
         }
@@ -305,7 +310,7 @@ impl Requests {
     }
 
     /// A request with a PSN that was sent before.
-    fn old(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    fn old(&mut self, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
         let bth = &seen.datagram.bth;
         let known = self.records.covering(bth.psn).map(|record| *record);
         let resumes = bth.opcode.operation() == Operation::ReadRequest;
@@ -321,7 +326,7 @@ impl Requests {
                 self.resume(read.psn, seen, out);
             }
             Some(read) if self.is_certain(&read) => {
-                out.push(Asking::InsideRead { first: read.psn, count: read.count }.into());
+                out.push(RequestEvent::InsideRead { first: read.psn, count: read.count }.into());
                 return;
             }
             None | Some(_) => {
@@ -347,11 +352,11 @@ impl Requests {
             && bth.opcode.transport() != Transport::Uc;
         let is_sent_again = original.is_some() && cause != Cause::Unknown;
         if has_to_ask && is_sent_again && !bth.ack_req {
-            out.push(Asking::AgainWithoutAckReq.into());
+            out.push(RequestEvent::AgainWithoutAckReq.into());
         }
         let from = self.records.first().is_some_and(|first| !bth.psn.is_before(first.psn));
         let acknowledged = from && self.answers.has_acknowledged(bth.psn);
-        out.push(Repetition::Retransmitted { original, cause, acknowledged, anew }.into());
+        out.push(SequenceEvent::Retransmitted { original, cause, acknowledged, anew }.into());
         self.answers.asked_again(bth.psn, acknowledged);
     }
 
@@ -374,9 +379,9 @@ impl Requests {
     }
 
     /// A PSN has another meaning than in `record`. The requests after it are void.
-    fn instead(&mut self, record: &Record, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    fn instead(&mut self, record: &Record, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
         let Record { number: original, opcode, len, .. } = *record;
-        out.push(Asking::Differs { original, opcode, len }.into());
+        out.push(RequestEvent::Differs { original, opcode, len }.into());
         let psn = seen.datagram.bth.psn;
         self.next = Some(psn);
         self.message = OpenMessage::default();
@@ -389,7 +394,7 @@ impl Requests {
     }
 
     /// A request that was not captured the first time. Gives what is in its way.
-    fn fill(&mut self, seen: &Seen<'_>) -> Option<Record> {
+    fn fill(&mut self, seen: &SeenPacket<'_>) -> Option<Record> {
         let count = self.count(seen);
         let psn = seen.datagram.bth.psn;
         if let Some(record) = self.records.within(psn, count) {
@@ -412,7 +417,7 @@ impl Requests {
     }
 
     /// A READ that asks for the rest of an earlier one.
-    fn resume(&mut self, first: Psn, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    fn resume(&mut self, first: Psn, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
         let psn = seen.datagram.bth.psn;
         let Some(read) = self.reads.iter_mut().rev().find(|read| read.psn == first) else { return };
         read.ask_again(psn);
@@ -424,7 +429,7 @@ impl Requests {
             length: read.reth.length - u32::try_from(done).unwrap_or(read.reth.length),
         };
         if found != expected {
-            out.push(Asking::ResumedElsewhere { expected }.into());
+            out.push(RequestEvent::ResumedElsewhere { expected }.into());
         }
     }
 
@@ -435,7 +440,7 @@ impl Requests {
 }
 
 /// Whether a retransmission is what it repeats.
-fn compare(record: &Record, seen: &Seen<'_>, out: &mut Vec<Event>) {
+fn compare(record: &Record, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
     let opcode = seen.datagram.bth.opcode;
     let original = record.number;
     if is_same(record, seen) {
@@ -443,14 +448,14 @@ fn compare(record: &Record, seen: &Seen<'_>, out: &mut Vec<Event>) {
     }
     let address = seen.datagram.reth().map(|reth| reth.addr);
     if opcode.operation() == Operation::Flush && address == Some(0) {
-        out.push(Asking::FlushWithoutAddress { original }.into());
+        out.push(RequestEvent::FlushWithoutAddress { original }.into());
     } else {
-        out.push(Asking::Differs { original, opcode: record.opcode, len: record.len }.into());
+        out.push(RequestEvent::Differs { original, opcode: record.opcode, len: record.len }.into());
     }
 }
 
 /// Whether a request has the content of one before, as far as they were captured.
-fn is_same(record: &Record, seen: &Seen<'_>) -> bool {
+fn is_same(record: &Record, seen: &SeenPacket<'_>) -> bool {
     match (record.digest, seen.digest) {
         (Some(before), Some(now)) => before == now,
         // It may be a burst, of which only the first packet is known.

@@ -10,7 +10,7 @@ use super::answers::{MSN_MASK, Nak, Reason, Refused};
 use super::read::Read;
 use super::record::{Ends, Record, takes_receive};
 use super::requests::{FAR, Requests};
-use super::{Answering, Asking, Event, ReadResponse, Refusal, Seen};
+use super::{Event, NakEvent, ReadResponse, RequestEvent, ResponseEvent, SeenPacket};
 
 /// Copies that a network makes come this close together: also where it is a program that makes them, which the
 /// system lets wait for a processor.
@@ -18,7 +18,7 @@ const MAX_COPY_DELAY: Duration = Duration::from_millis(20);
 
 impl Requests {
     /// Takes an answer.
-    pub(super) fn response(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    pub(super) fn response(&mut self, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
         let psn = seen.datagram.bth.psn;
         let operation = seen.datagram.bth.opcode.operation();
         if operation == Operation::ReadResponse {
@@ -33,7 +33,7 @@ impl Requests {
         let was_ahead = std::mem::replace(&mut self.answers.is_ahead, is_ahead);
         // A READ may take these PSNs, or requests that were not captured do.
         if is_ahead && (is_far || !self.take_unsure()) {
-            out.push(Answering::Ahead { next }.into());
+            out.push(ResponseEvent::Ahead { next }.into());
             if is_far || !was_ahead {
                 return;
             }
@@ -59,7 +59,7 @@ impl Requests {
 
     /// Whether an answer breaks the rule that none follows a NAK which ends the connection. Where it
     /// may be of a new connection, it is taken as such.
-    fn is_after_refusal(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) -> bool {
+    fn is_after_refusal(&mut self, seen: &SeenPacket<'_>, out: &mut Vec<Event>) -> bool {
         let Some(Refused { psn: refused, packet: nak, asked_on }) = self.answers.refused else {
             return false;
         };
@@ -68,7 +68,7 @@ impl Requests {
         if !positive || psn.is_before(refused) {
             return false;
         }
-        out.push(Refusal::AfterRefusal { nak, refused, certain: !asked_on }.into());
+        out.push(NakEvent::AfterRefusal { nak, refused, certain: !asked_on }.into());
         if asked_on {
             self.answers.refused = None;
             self.answers.forget_msn();
@@ -76,7 +76,7 @@ impl Requests {
         !asked_on
     }
 
-    fn acknowledgement(&mut self, seen: &Seen<'_>, aeth: Aeth, out: &mut Vec<Event>) {
+    fn acknowledgement(&mut self, seen: &SeenPacket<'_>, aeth: Aeth, out: &mut Vec<Event>) {
         let psn = seen.datagram.bth.psn;
         match aeth.syndrome {
             Syndrome::Ack { .. } => self.ack(seen, aeth, out),
@@ -105,7 +105,7 @@ impl Requests {
         }
     }
 
-    fn ack(&mut self, seen: &Seen<'_>, aeth: Aeth, out: &mut Vec<Event>) {
+    fn ack(&mut self, seen: &SeenPacket<'_>, aeth: Aeth, out: &mut Vec<Event>) {
         let psn = seen.datagram.bth.psn;
         let known = self.records.covering(psn).map(|record| *record);
         let after_duplicate = std::mem::take(&mut self.answers.duplicate);
@@ -114,7 +114,7 @@ impl Requests {
             // To a repeated request it has the MSN of now, and that of then if it is late.
             self.check_msn(known, aeth, out);
             if self.records.acknowledges(psn.next(), newest) {
-                out.push(Answering::Older { newest, after_duplicate }.into());
+                out.push(ResponseEvent::Older { newest, after_duplicate }.into());
             }
             return;
         }
@@ -126,7 +126,7 @@ impl Requests {
             Some(record)
                 if !record.answered && !after_duplicate && record.is_first_unacknowledged =>
             {
-                out.push(Answering::WrongAnswer { request: record.opcode }.into());
+                out.push(ResponseEvent::WrongAnswer { request: record.opcode }.into());
                 self.mark_answered(psn);
             }
             _ => {}
@@ -136,11 +136,13 @@ impl Requests {
     }
 
     /// Completes the requests before `psn`. READs and atomics among them should have been answered.
-    fn pass(&mut self, psn: Psn, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    fn pass(&mut self, psn: Psn, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
         let una = self.answers.una.unwrap_or(psn);
         if !psn.is_before(una) {
             for record in self.records.unanswered(una, psn) {
-                out.push(Answering::Unanswered { request: record.opcode, psn: record.psn }.into());
+                out.push(
+                    ResponseEvent::Unanswered { request: record.opcode, psn: record.psn }.into(),
+                );
                 let reason = Reason { implied: true, ..self.reason_of(seen, None) };
                 self.answers.reason = Some((record.psn, reason));
                 if let Some(read) = self.reads.iter_mut().rev().find(|read| read.psn == record.psn)
@@ -152,7 +154,7 @@ impl Requests {
         self.answers.acknowledge(psn);
     }
 
-    fn reason_of(&self, seen: &Seen<'_>, timer: Option<Duration>) -> Reason {
+    fn reason_of(&self, seen: &SeenPacket<'_>, timer: Option<Duration>) -> Reason {
         Reason { packet: seen.number, time: seen.time, timer, implied: false, refused: None }
     }
 
@@ -162,18 +164,18 @@ impl Requests {
         }
     }
 
-    fn sequence_nak(&mut self, seen: &Seen<'_>, aeth: Aeth, out: &mut Vec<Event>) {
+    fn sequence_nak(&mut self, seen: &SeenPacket<'_>, aeth: Aeth, out: &mut Vec<Event>) {
         let psn = seen.datagram.bth.psn;
         if self.answers.has_acknowledged(psn) {
             let newest = self.answers.una.unwrap_or(psn).previous();
             let certain = self.is_nak_newer(psn, aeth);
-            out.push(Refusal::NakOfAcknowledged { newest, certain }.into());
+            out.push(NakEvent::NakOfAcknowledged { newest, certain }.into());
             return;
         }
         let captured = self.records.covering(psn).map(|record| record.number);
         match self.answers.nak {
             Some(nak) if nak.psn == psn && nak.rnr => {
-                out.push(Refusal::SequenceNakAfterRnr { rnr: nak.packet }.into());
+                out.push(NakEvent::SequenceNakAfterRnr { rnr: nak.packet }.into());
                 return;
             }
             Some(nak) if nak.psn == psn => {
@@ -186,10 +188,10 @@ impl Requests {
                     && self.history.newest > nak.packet
                     && is_prompt
                     && apart.is_some_and(|apart| apart >= MAX_COPY_DELAY);
-                out.push(Refusal::SequenceNakAgain { first: nak.packet, certain }.into());
+                out.push(NakEvent::SequenceNakAgain { first: nak.packet, certain }.into());
                 return;
             }
-            _ => out.push(Refusal::SequenceNak { captured }.into()),
+            _ => out.push(NakEvent::SequenceNak { captured }.into()),
         }
         self.answers.nak = Some(Nak::new(seen, false));
         self.pass(psn, seen, out);
@@ -210,47 +212,47 @@ impl Requests {
         })
     }
 
-    fn rnr(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    fn rnr(&mut self, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
         let psn = seen.datagram.bth.psn;
         let request = self.records.covering(psn).map(|record| (record.opcode, record.number));
         match request {
             Some((opcode, _)) if !takes_receive(opcode) => {
-                out.push(Refusal::RnrOfOther { request: opcode }.into());
+                out.push(NakEvent::RnrOfOther { request: opcode }.into());
             }
-            _ => out.push(Refusal::RnrNak { request }.into()),
+            _ => out.push(NakEvent::RnrNak { request }.into()),
         }
         self.answers.nak = Some(Nak::new(seen, true));
     }
 
-    fn refuse(&mut self, seen: &Seen<'_>, code: NakCode, out: &mut Vec<Event>) {
+    fn refuse(&mut self, seen: &SeenPacket<'_>, code: NakCode, out: &mut Vec<Event>) {
         let psn = seen.datagram.bth.psn;
         let request = self.records.covering(psn).map(|record| (record.opcode, record.number));
         match request {
             Some((opcode, _)) if code == NakCode::RemoteAccess && names_no_memory(opcode) => {
-                out.push(Refusal::AccessNakOfSend { request: opcode }.into());
+                out.push(NakEvent::AccessNakOfSend { request: opcode }.into());
             }
-            _ => out.push(Refusal::Refused { request }.into()),
+            _ => out.push(NakEvent::Refused { request }.into()),
         }
         self.mark_answered(psn);
         self.answers.refused = Some(Refused { psn, packet: seen.number, asked_on: false });
     }
 
-    fn atomic(&mut self, seen: &Seen<'_>, aeth: Aeth, out: &mut Vec<Event>) {
+    fn atomic(&mut self, seen: &SeenPacket<'_>, aeth: Aeth, out: &mut Vec<Event>) {
         let psn = seen.datagram.bth.psn;
         let value = seen.datagram.atomic_ack_eth().map_or(0, |eth| eth.original);
         let known = self.records.covering(psn).map(|record| *record);
         if let Some(record) = known {
             use Operation::{CompareSwap, FetchAdd};
             if !matches!(record.opcode.operation(), CompareSwap | FetchAdd) {
-                out.push(Answering::WrongAnswer { request: record.opcode }.into());
+                out.push(ResponseEvent::WrongAnswer { request: record.opcode }.into());
                 return;
             }
         }
         if !matches!(aeth.syndrome, Syndrome::Ack { .. }) {
-            out.push(Answering::NotAnAck.into());
+            out.push(ResponseEvent::NotAnAck.into());
         }
         if let Some((first, value)) = self.answers.compare_atomic(psn, value, seen.number) {
-            out.push(Answering::AtomicChanged { first, value }.into());
+            out.push(ResponseEvent::AtomicChanged { first, value }.into());
         }
         let is_first = known.is_some_and(|record| !record.answered);
         self.mark_answered(psn);
@@ -275,14 +277,14 @@ impl Requests {
         let (later, newest) = self.records.outstanding_after(psn);
         self.answers.is_beyond = later >= limit;
         if self.answers.is_beyond {
-            out.push(Answering::TooManyOutstanding { count: later + 1, newest, limit }.into());
+            out.push(ResponseEvent::TooManyOutstanding { count: later + 1, newest, limit }.into());
         }
     }
 
-    fn read_response(&mut self, seen: &Seen<'_>, aeth: Option<Aeth>, out: &mut Vec<Event>) {
+    fn read_response(&mut self, seen: &SeenPacket<'_>, aeth: Option<Aeth>, out: &mut Vec<Event>) {
         let bth = &seen.datagram.bth;
         if aeth.is_some_and(|aeth| !matches!(aeth.syndrome, Syndrome::Ack { .. })) {
-            out.push(Answering::NotAnAck.into());
+            out.push(ResponseEvent::NotAnAck.into());
         }
         let known = self.records.covering(bth.psn).map(|record| *record);
         match known.map(|record| record.opcode.operation()) {
@@ -290,7 +292,7 @@ impl Requests {
             Some(Operation::ReadRequest) => self.data_response(seen, out),
             Some(_) => {
                 let request = known.map_or(bth.opcode, |record| record.opcode);
-                out.push(Answering::WrongAnswer { request }.into());
+                out.push(ResponseEvent::WrongAnswer { request }.into());
                 return;
             }
             None => {}
@@ -306,24 +308,24 @@ impl Requests {
         self.answers.acknowledge(bth.psn.next());
     }
 
-    fn learn_mtu_of_response(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    fn learn_mtu_of_response(&mut self, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
         let len = seen.datagram.payload_len;
         if !matches!(seen.datagram.bth.opcode.position(), Position::First | Position::Middle) {
             return;
         }
         match self.mtu {
             Some(mtu) if mtu != len && Mtu::from_bytes(len).is_some() => {
-                out.push(Asking::OtherMtu { other: mtu }.into());
+                out.push(RequestEvent::OtherMtu { other: mtu }.into());
             }
             Some(mtu) if mtu != len => out.push(ReadResponse::Length { expected: mtu }.into()),
             Some(_) => {}
             None if Mtu::from_bytes(len).is_some() => self.set_mtu(len),
-            None => out.push(Asking::NotMtu { mtu: None }.into()),
+            None => out.push(RequestEvent::NotMtu { mtu: None }.into()),
         }
     }
 
     /// The answer to a FLUSH or ATOMIC WRITE.
-    fn empty_response(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    fn empty_response(&mut self, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
         if seen.datagram.bth.opcode.position() != Position::Only {
             out.push(ReadResponse::Position { expected: Position::Only }.into());
         } else if seen.datagram.payload_len > 0 {
@@ -333,7 +335,7 @@ impl Requests {
     }
 
     /// A part of the answer to a READ.
-    fn data_response(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    fn data_response(&mut self, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
         let psn = seen.datagram.bth.psn;
         let mtu = self.mtu;
         if mtu.is_none() && seen.datagram.bth.opcode.position().is_end() {
@@ -342,7 +344,7 @@ impl Requests {
         let found = self.reads.iter_mut().rev().find(|read| psn.is_within(read.psn, read.count));
         let Some(read) = found else { return };
         if let Some(by) = read.overtaken.take() {
-            out.push(Answering::Overtaken { by }.into());
+            out.push(ResponseEvent::Overtaken { by }.into());
         }
         read.position(seen.datagram.bth.opcode.position(), psn, out);
         read.measure(seen, mtu, out);
@@ -397,7 +399,7 @@ impl Requests {
             (self.answers.base, self.answers.other_base) = before;
         }
         if let Err((low, high)) = fits {
-            out.push(Answering::Msn { low, high, may_count_more: is_above(high) }.into());
+            out.push(ResponseEvent::Msn { low, high, may_count_more: is_above(high) }.into());
         }
     }
 
@@ -413,12 +415,12 @@ impl Requests {
 
     fn expect_msn(&mut self, aeth: Aeth, ends: Ends, out: &mut Vec<Event>) {
         if let Err((low, high)) = self.answers.fits(aeth.msn, ends) {
-            out.push(Answering::Msn { low, high, may_count_more: false }.into());
+            out.push(ResponseEvent::Msn { low, high, may_count_more: false }.into());
         }
     }
 }
 
-fn syndrome(seen: &Seen<'_>) -> Option<Syndrome> {
+fn syndrome(seen: &SeenPacket<'_>) -> Option<Syndrome> {
     seen.datagram.aeth().map(|aeth| aeth.syndrome)
 }
 

@@ -9,7 +9,7 @@ use softroce::wire::Datagram;
 
 /// A packet without a bad ICRC.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct SeenPacket<'a> {
     /// Its number in the capture.
     pub number: u64,
     /// When it was captured.
@@ -63,7 +63,7 @@ pub enum Joined {
     ByPsn,
 }
 
-impl Seen<'_> {
+impl SeenPacket<'_> {
     /// The direction it goes in.
     pub fn direction(&self) -> Direction {
         let qp = self.datagram.bth.dest_qp;

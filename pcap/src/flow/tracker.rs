@@ -4,9 +4,9 @@ use softroce::ids::PKey;
 use softroce::wire::Transport;
 use softroce::wire::cm::Message;
 
+use super::cm::{Beginning, CmTracker};
 use super::directions::Directions;
-use super::managers::{Beginning, Managers};
-use super::{Asking, Direction, Event, Joined, Seen};
+use super::{Direction, Event, Joined, RequestEvent, SeenPacket};
 
 /// How much a [`Tracker`] remembers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ impl Default for Limits {
 pub struct Tracker {
     limits: Limits,
     directions: Directions,
-    managers: Managers,
+    managers: CmTracker,
     events: Vec<Event>,
 }
 
@@ -42,18 +42,18 @@ impl Tracker {
         Self {
             limits,
             directions: Directions::new(limits.window),
-            managers: Managers::default(),
+            managers: CmTracker::default(),
             events: Vec::new(),
         }
     }
 
     /// Takes a packet, and tells what is remarkable about it.
-    pub fn packet(&mut self, seen: &Seen<'_>) -> &[Event] {
+    pub fn packet(&mut self, seen: &SeenPacket<'_>) -> &[Event] {
         let mut events = std::mem::take(&mut self.events);
         events.clear();
         let opcode = seen.datagram.bth.opcode;
         if let Some(before) = self.other_transport(seen) {
-            events.push(Asking::OtherTransport { before }.into());
+            events.push(RequestEvent::OtherTransport { before }.into());
             if let Some(half) = self.directions.halves.get_mut(&seen.direction()) {
                 half.requests.pass_over(seen.datagram.bth.psn);
             }
@@ -99,7 +99,7 @@ impl Tracker {
 
     /// The transport of the connection that a request belongs to by its PSN and its sender's port,
     /// if its own is another.
-    fn other_transport(&self, seen: &Seen<'_>) -> Option<Transport> {
+    fn other_transport(&self, seen: &SeenPacket<'_>) -> Option<Transport> {
         let bth = &seen.datagram.bth;
         let half = self.directions.halves.get(&seen.direction())?;
         let before = half.requests.transport?;
@@ -109,7 +109,7 @@ impl Tracker {
         (is_other && half.requests.is_near(bth.psn)).then_some(before)
     }
 
-    fn request(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    fn request(&mut self, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
         let direction = seen.direction();
         let half = self.directions.touch(direction, seen);
         let half = match half.other {
@@ -130,7 +130,7 @@ impl Tracker {
         let pkey = seen.datagram.bth.pkey;
         match half.pkey {
             Some(before) if !is_new && !moved && before.partition() != pkey.partition() => {
-                out.push(Asking::OtherPartition { before }.into());
+                out.push(RequestEvent::OtherPartition { before }.into());
             }
             _ => half.pkey = Some(pkey),
         }
@@ -141,7 +141,7 @@ impl Tracker {
         }
     }
 
-    fn response(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    fn response(&mut self, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
         let direction = seen.direction();
         self.directions.touch(direction, seen);
         let Some(other) = self.directions.assign(direction, seen, out) else { return };
@@ -151,7 +151,7 @@ impl Tracker {
         let partition = seen.datagram.bth.pkey.partition();
         let is_other = |before: &PKey| partition != 0 && partition != before.partition();
         if let Some(before) = half.pkey.filter(is_other) {
-            out.push(Asking::OtherPartition { before }.into());
+            out.push(RequestEvent::OtherPartition { before }.into());
         }
         let before = half.requests.records.len();
         half.requests.response(seen, out);
@@ -160,7 +160,7 @@ impl Tracker {
     }
 
     /// A datagram matters to connections when it is a connection manager's.
-    fn datagram(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    fn datagram(&mut self, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
         let Some(Ok(message)) = Message::of(seen.datagram) else { return };
         let begun = self.managers.message(seen, &message, out);
         let Some([there, here]) = begun else { return };
@@ -169,7 +169,7 @@ impl Tracker {
         self.directions.join(there.direction, here.direction, Joined::ByManagers);
     }
 
-    fn begin(&mut self, beginning: &Beginning, seen: &Seen<'_>) {
+    fn begin(&mut self, beginning: &Beginning, seen: &SeenPacket<'_>) {
         let half = self.directions.touch(beginning.direction, seen);
         let before = half.requests.records.len();
         half.requests.begin(beginning);

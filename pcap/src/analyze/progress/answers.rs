@@ -5,7 +5,7 @@ use softroce::wire::{Aeth, NakCode, Operation, Syndrome};
 use super::{Sent, Step, StreamAnalyzer};
 use crate::analyze::budget::FlowBudget;
 use crate::analyze::kind::{Kind, Line, Nak, Phase};
-use crate::flow::{Answering, Event, ReadResponse, Refusal};
+use crate::flow::{Event, NakEvent, ReadResponse, ResponseEvent};
 
 impl StreamAnalyzer {
     /// Takes an answer to its requests. The path MTU may be known from it.
@@ -36,10 +36,10 @@ impl StreamAnalyzer {
     fn refusal(&mut self, step: &Step<'_>) {
         for event in step.events {
             match event {
-                Event::Refusal(Refusal::SequenceNak { captured: Some(_) }) => {
+                Event::Nak(NakEvent::SequenceNak { captured: Some(_) }) => {
                     self.figures.recovery.missing.lost_behind += 1;
                 }
-                Event::Refusal(Refusal::SequenceNak { captured: None }) => {
+                Event::Nak(NakEvent::SequenceNak { captured: None }) => {
                     self.figures.recovery.missing.lost_before += 1;
                 }
                 _ => {}
@@ -112,7 +112,9 @@ impl StreamAnalyzer {
     /// Everything before `place` is done, but for what was skipped. Gives the last of it.
     fn acknowledge(&mut self, place: u64, step: &Step<'_>, room: &mut FlowBudget) -> Option<Sent> {
         let skipped = step.events.iter().filter_map(|event| match event {
-            Event::Answering(Answering::Unanswered { psn, .. }) => Some(self.progress.place(*psn)),
+            Event::Response(ResponseEvent::Unanswered { psn, .. }) => {
+                Some(self.progress.place(*psn))
+            }
             _ => None,
         });
         let place = skipped.fold(place, u64::min);

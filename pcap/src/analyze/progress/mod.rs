@@ -13,7 +13,7 @@ use super::budget::FlowBudget;
 use super::kind::{Kind, Line, Phase};
 use super::series::Trace;
 use super::stream::Stream;
-use crate::flow::{Direction, Event, Seen};
+use crate::flow::{Direction, Event, SeenPacket};
 
 /// Adds packets to the figures of a stream.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ struct Open {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step<'a> {
     pub(super) now: u64,
-    pub(super) seen: &'a Seen<'a>,
+    pub(super) seen: &'a SeenPacket<'a>,
     pub(super) events: &'a [Event],
 }
 

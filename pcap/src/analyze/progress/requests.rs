@@ -5,7 +5,7 @@ use softroce::wire::{Datagram, Operation, Position, Transport};
 use super::{Open, Sent, Step, StreamAnalyzer, packets};
 use crate::analyze::budget::FlowBudget;
 use crate::analyze::kind::{Kind, Line, Phase};
-use crate::flow::{Asking, Cause, Event, Repetition};
+use crate::flow::{Cause, Event, RequestEvent, SequenceEvent};
 
 /// A request that came before, and how.
 #[derive(Clone, Copy)]
@@ -30,17 +30,19 @@ impl StreamAnalyzer {
         let mut repeat = None;
         for event in step.events {
             match *event {
-                Event::Repetition(Repetition::Retransmitted {
+                Event::Sequence(SequenceEvent::Retransmitted {
                     original,
                     cause,
                     acknowledged,
                     anew,
                 }) => repeat = Some(Repeat { original, cause, acknowledged, anew }),
-                Event::Repetition(Repetition::Hole { first, count }) => {
+                Event::Sequence(SequenceEvent::Hole { first, count }) => {
                     self.hole(self.progress.place(first), count, step, room);
                 }
                 // No requester means it, so it has no place.
-                Event::Asking(Asking::InsideRead { .. }) => return self.mark_time(step, room),
+                Event::Request(RequestEvent::InsideRead { .. }) => {
+                    return self.mark_time(step, room);
+                }
                 _ => {}
             }
         }

@@ -7,7 +7,7 @@ use softroce::ids::{Mtu, Qpn};
 use softroce::psn::Psn;
 use softroce::wire::cm::{Body, CommId, Message, Rep, Req};
 
-use super::{Direction, Event, Managing, Seen};
+use super::{CmEvent, Direction, Event, SeenPacket};
 
 /// Questions remembered: connections that are being made, or ended.
 const MAX_OPEN_REQUESTS: usize = 1024;
@@ -18,7 +18,7 @@ const TO_REP: u8 = 1;
 
 /// The questions that were captured, for what answers them.
 #[derive(Debug, Default)]
-pub(super) struct Managers {
+pub(super) struct CmTracker {
     questions: VecDeque<OpenRequest>,
 }
 
@@ -58,11 +58,11 @@ pub(super) struct Beginning {
     pub(super) outstanding: u8,
 }
 
-impl Managers {
+impl CmTracker {
     /// Takes a message. A REP that answers a captured REQ gives the two directions of a connection.
     pub(super) fn message(
         &mut self,
-        seen: &Seen<'_>,
+        seen: &SeenPacket<'_>,
         message: &Message<'_>,
         out: &mut Vec<Event>,
     ) -> Option<[Beginning; 2]> {
@@ -93,7 +93,7 @@ impl Managers {
         })?;
         if question.transaction != transaction {
             let (packet, expected) = (question.packet, question.transaction);
-            out.push(Managing::Transaction { packet, expected, found: transaction }.into());
+            out.push(CmEvent::Transaction { packet, expected, found: transaction }.into());
         }
         let (Body::Rep(rep), Some(offer)) = (message.body, question.offer) else { return None };
         if std::mem::replace(&mut question.is_accepted, true) {
@@ -102,12 +102,12 @@ impl Managers {
         }
         let (allowed, found) = (offer.takes, rep.initiator_depth);
         if found > allowed {
-            out.push(Managing::Depth { packet: question.packet, allowed, found }.into());
+            out.push(CmEvent::Depth { packet: question.packet, allowed, found }.into());
         }
         Some(beginnings(seen, &offer, &rep))
     }
 
-    fn ask(&mut self, seen: &Seen<'_>, transaction: u64, id: CommId, req: Option<&Req>) {
+    fn ask(&mut self, seen: &SeenPacket<'_>, transaction: u64, id: CommId, req: Option<&Req>) {
         let offer = req.map(|req| Offer {
             qp: req.qpn,
             psn: req.starting_psn,
@@ -133,7 +133,7 @@ impl Managers {
 }
 
 /// A REQ and its REP tell both queue pairs, where their PSNs begin, and what each takes at once.
-fn beginnings(seen: &Seen<'_>, offer: &Offer, rep: &Rep) -> [Beginning; 2] {
+fn beginnings(seen: &SeenPacket<'_>, offer: &Offer, rep: &Rep) -> [Beginning; 2] {
     let (active, passive) = (seen.destination, seen.source);
     let there = Direction { source: active, destination: passive, qp: rep.qpn };
     let here = Direction { source: passive, destination: active, qp: offer.qp };

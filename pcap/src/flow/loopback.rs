@@ -13,7 +13,7 @@ const PSN_WORD: std::ops::Range<usize> = 8..12;
 
 /// Tells the received copy of a packet that the same capture has as sent.
 #[derive(Debug, Default)]
-pub(crate) struct Looped {
+pub(crate) struct LoopbackFilter {
     /// Sent packets by AckReq, PSN and ICRC.
     sent: HashMap<u64, Sent>,
     /// Number of packets sent so far.
@@ -28,7 +28,7 @@ struct Sent {
     newest: u64,
 }
 
-impl Looped {
+impl LoopbackFilter {
     /// Returns whether the packet was recorded before, as it was sent.
     pub(crate) fn is_copy(&mut self, direction: Option<Direction>, roce: &RocePacket<'_>) -> bool {
         let Some(direction) = direction else { return false };
