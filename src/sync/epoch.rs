@@ -1,4 +1,4 @@
-//! Epochs: how a thread that revokes memory waits for the engines that may still access it.
+//! Epochs: a thread that revokes memory waits for the engines that may still access it.
 //!
 //! Each engine has an [`Epoch`], whose number is odd while the engine accesses memory. A thread that revokes memory
 //! clears the [`LiveFlag`] of the memory, and then waits for each epoch that is odd. Both sides write one word and then
@@ -98,7 +98,7 @@ impl Epochs {
 
     /// Waits until each epoch that has begun by now has ended. The caller has revoked something before.
     pub(crate) fn wait(&self) {
-        // Engines come and go while this thread waits.
+        // Engines are added and removed while this thread waits.
         let epochs = self.lock().clone();
         epochs.iter().for_each(|epoch| epoch.wait());
     }
@@ -114,7 +114,7 @@ impl Epochs {
     }
 }
 
-/// Whether memory may still be accessed.
+/// Flag of memory that may still be accessed.
 #[derive(Debug)]
 pub(crate) struct LiveFlag(AtomicBool);
 
@@ -123,7 +123,7 @@ impl LiveFlag {
         Self(AtomicBool::new(true))
     }
 
-    /// Whether the memory may be accessed: by an engine until the end of the epoch that has begun before, by an
+    /// Returns whether the memory may be accessed: by an engine until the end of the epoch that has begun before, by an
     /// application thread until it leaves the [`UserCount`] that it has joined before.
     #[inline]
     pub(crate) fn is_live(&self) -> bool {
@@ -136,7 +136,7 @@ impl LiveFlag {
     }
 }
 
-/// The number of application threads that access memory, alone in its cache lines.
+/// Number of application threads that access memory, alone in its cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct UserCount(AtomicUsize);
@@ -146,13 +146,13 @@ impl UserCount {
         Self(AtomicUsize::new(0))
     }
 
-    /// Counts a thread. It then looks whether the memory is live.
+    /// Counts a thread, which then checks whether the memory is live.
     #[inline]
     pub(crate) fn join(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A thread that has joined accesses the memory no more.
+    /// Removes a thread that has joined.
     #[inline]
     pub(crate) fn leave(&self) {
         self.0.fetch_sub(1, Ordering::Release);
@@ -165,7 +165,7 @@ impl UserCount {
 }
 
 /// Spins a little, then lets other threads run: the condition becomes true within microseconds unless the thread that
-/// makes it true has lost its processor.
+/// makes it true waits for a CPU.
 pub(crate) fn wait_until(mut is_done: impl FnMut() -> bool) {
     const MAX_SPINS: usize = 100;
     let mut spins = 0;

@@ -1,4 +1,4 @@
-//! The list of items that need a last action when the process ends, perhaps in a signal handler.
+//! List of items that need a last action when the process ends, perhaps in a signal handler.
 //!
 //! A walk through the list is async-signal-safe: it allocates nothing and waits for no lock. The signal may have
 //! interrupted a thread that changes the list, so each item has a lock of its own, and the walk omits items with a held
@@ -24,16 +24,16 @@ use super::primitives::{Mutex, MutexGuard};
 #[derive(Debug)]
 pub(crate) struct ExitList<T> {
     places: Box<[Mutex<Option<T>>]>,
-    /// Indices of empty places.
+    /// Indices of empty slots.
     free: Mutex<Vec<usize>>,
 }
 
-/// The place of an item in an [`ExitList`].
+/// Index of an item in an [`ExitList`].
 #[derive(Debug)]
 pub(crate) struct ExitListIndex(usize);
 
 impl<T> ExitList<T> {
-    /// An empty list for `capacity` items.
+    /// Returns an empty list for `capacity` items.
     pub(crate) fn new(capacity: usize) -> Self {
         let places = (0..capacity).map(|_| Mutex::new(None)).collect();
         Self { places, free: Mutex::new((0..capacity).rev().collect()) }

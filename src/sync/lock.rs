@@ -22,7 +22,7 @@ mod told {
         static TAKEN: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
     }
 
-    /// The locks that `act` takes in this thread, in order, by the names of what they protect.
+    /// Returns the locks that `act` takes in this thread, in order, by the names of the types they protect.
     pub(crate) fn taken(act: impl FnOnce()) -> Vec<String> {
         TAKEN.set(Some(Vec::new()));
         act();
@@ -39,7 +39,7 @@ mod told {
         let _ = TAKEN.try_with(tell);
     }
 
-    /// The name of a type without the modules that it is in.
+    /// Returns the name of a type without its modules.
     fn short(name: &str) -> String {
         let path = |name: &str| name.rsplit("::").next().unwrap_or_default().to_owned();
         name.split_inclusive(['<', ',', ' ', '[']).map(path).collect()
@@ -68,7 +68,7 @@ mod told {
         }
     }
 
-    /// Everything else that it can do.
+    /// Other methods of the lock.
     impl<T> Deref for Mutex<T> {
         type Target = sync::Mutex<T>;
 

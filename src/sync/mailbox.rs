@@ -1,4 +1,4 @@
-//! A bounded mailbox: several threads put items in, and its owner sleeps on a signal and takes all of them.
+//! A bounded mailbox: several threads add items; its owner sleeps on a signal and takes all of them.
 //!
 //! ```text
 //! sender, under the lock          owner
@@ -22,10 +22,10 @@ use super::primitives::{AtomicUsize, Mutex, MutexGuard};
 #[derive(Debug)]
 pub(crate) struct Mailbox<T, S> {
     items: Mutex<Items<T>>,
-    /// Number of items, for a look without the lock.
+    /// Number of items, readable without the lock.
     count: AtomicUsize,
     doorbell: Doorbell<S>,
-    /// Bytes that all items may have together.
+    /// Maximum bytes of all items.
     max_bytes: usize,
 }
 
@@ -42,18 +42,18 @@ impl<T> Items<T> {
 }
 
 impl<T, S: Signal> Mailbox<T, S> {
-    /// An empty mailbox for items of so many bytes, which rings `doorbell`.
+    /// Returns an empty mailbox for items of `max_bytes` in total, which rings `doorbell`.
     pub(crate) fn new(doorbell: Doorbell<S>, max_bytes: usize) -> Self {
         let items = Mutex::new(Items::new());
         Self { items, count: AtomicUsize::new(0), doorbell, max_bytes }
     }
 
-    /// The doorbell that the owner sleeps on.
+    /// Returns the doorbell that the owner sleeps on.
     pub(crate) fn doorbell(&self) -> &Doorbell<S> {
         &self.doorbell
     }
 
-    /// Puts an item of so many bytes in. Returns false when there is no room.
+    /// Adds an item of `bytes`. Returns false if there is no room.
     pub(crate) fn put(&self, item: T, bytes: usize) -> bool {
         let mut items = self.lock();
         if items.bytes + bytes > self.max_bytes {
@@ -68,7 +68,7 @@ impl<T, S: Signal> Mailbox<T, S> {
         true
     }
 
-    /// Takes all items, in their order.
+    /// Takes all items, in order.
     pub(crate) fn take(&self) -> VecDeque<T> {
         if self.count.load(Ordering::Acquire) == 0 {
             return VecDeque::new();

@@ -1,4 +1,4 @@
-//! Requests for notice: an armed queue that gets an item is announced, or the thread that armed it finds the item.
+//! Notification requests: an armed queue that gets an item is announced, or the thread that armed it finds the item.
 //!
 //! The producer and the consumer each write one word and then read the word of the other:
 //!
@@ -27,26 +27,26 @@ impl ItemCount {
         Self(AtomicUsize::new(0))
     }
 
-    /// Publishes the number after items were put in. The caller then reads the requests for notice.
+    /// Publishes the number after items were added. The caller then reads the notification request.
     #[inline]
     pub(crate) fn publish(&self, count: usize) {
         self.0.store(count, Ordering::SeqCst);
     }
 
-    /// Lowers the number after items were taken out. No thread waits for that.
+    /// Lowers the number after items were removed. No thread waits for that.
     #[inline]
     pub(crate) fn lower(&self, count: usize) {
         self.0.store(count, Ordering::Relaxed);
     }
 
-    /// Whether the queue has no items. A consumer that has requested notice trusts the answer.
+    /// Returns whether the queue has no items. A consumer that has armed the queue can rely on the result.
     #[inline]
     pub(crate) fn is_zero(&self) -> bool {
         self.0.load(Ordering::SeqCst) == 0
     }
 }
 
-/// Which item a queue announces.
+/// Item that a queue announces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Armed {
@@ -54,11 +54,11 @@ pub(crate) enum Armed {
     No = 0,
     /// The next completion that is solicited or an error.
     Solicited = 1,
-    /// The next.
+    /// The next one.
     Any = 2,
 }
 
-/// A consumer's request for notice.
+/// A consumer's notification request.
 #[derive(Debug)]
 pub(crate) struct NotifyRequest(AtomicU8);
 
@@ -67,13 +67,14 @@ impl NotifyRequest {
         Self(AtomicU8::new(Armed::No as u8))
     }
 
-    /// Requests notice, of the wider of this kind and the one requested before. The consumer then looks once more.
+    /// Requests a notification of this kind, or of the wider one requested before. The consumer then checks the queue
+    /// once more.
     #[inline]
     pub(crate) fn arm(&self, armed: Armed) {
         self.0.fetch_max(armed as u8, Ordering::SeqCst);
     }
 
-    /// The current request. The producer reads it after [`ItemCount::publish`].
+    /// Returns the current request. The producer reads it after [`ItemCount::publish`].
     #[inline]
     pub(crate) fn get(&self) -> Armed {
         match self.0.load(Ordering::SeqCst) {
@@ -83,7 +84,7 @@ impl NotifyRequest {
         }
     }
 
-    /// Ends the request. Returns true to one of the producers that end it at once: that one announces.
+    /// Ends the request. Of several producers that end it at once, one gets true and announces.
     #[inline]
     pub(crate) fn disarm(&self) -> bool {
         self.0.swap(Armed::No as u8, Ordering::SeqCst) != Armed::No as u8

@@ -1,5 +1,5 @@
-//! The atomics and locks that this module is made of. The models of `tests/loom` compile the same files with
-//! the primitives of loom in place of these.
+//! Atomics and locks of this module. The models of `tests/loom` compile the same files with the primitives of loom
+//! instead.
 
 pub(crate) use std::hint::spin_loop;
 #[cfg(feature = "runtime")]

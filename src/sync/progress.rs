@@ -1,8 +1,8 @@
-//! Progress of a shard: its thread makes it, or a thread that waits drives the shard meanwhile.
+//! Progress of a shard: its thread makes it, or meanwhile a waiting thread that drives the shard.
 //!
-//! The thread says what it does before it sleeps, and then looks whether it may sleep. Each change that it would
-//! have to know of is written before its state is read. So the thread sees the change, or the other side sees that
-//! the thread sleeps, and rings its doorbell:
+//! The thread publishes its state before it sleeps, and then checks whether it may sleep. The other side writes each
+//! change that concerns the thread before it reads the thread's state. So the thread sees the change, or the other side
+//! sees that the thread sleeps, and rings its doorbell:
 //!
 //! ```text
 //! thread                                   driver that leaves
@@ -26,9 +26,9 @@
 //!   no: sleep on the doorbell              ring
 //! ```
 //!
-//! All of these are in the one total order of `SeqCst` operations. A passenger finds the driver there, so it counts
-//! itself before that one leaves. A thread that is parked goes by way of `Watch`, where it looks for passengers and
-//! tasks. The doorbell keeps a ring for a thread that does not sleep yet.
+//! All of these are in the one total order of `SeqCst` operations. A passenger that finds a driver has counted itself
+//! before that driver leaves. A parked thread passes through `Watch`, where it checks for passengers and tasks. The
+//! doorbell keeps a ring for a thread that does not sleep yet.
 
 use std::sync::atomic::Ordering;
 
@@ -40,29 +40,30 @@ use super::primitives::{AtomicBool, AtomicU8, AtomicUsize};
 pub(crate) enum ThreadState {
     /// The thread makes progress, and sleeps on the port.
     Socket = 0,
-    /// Other threads poll; the thread looks now and then whether they still do.
+    /// Other threads poll; the thread checks now and then whether they still do.
     Watch = 1,
     /// A driver makes progress; the thread sleeps until it leaves.
     Parked = 2,
 }
 
-/// The role of a thread that waits.
+/// Role of a waiting thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
-    /// It makes progress, until [`Progress::leave_driver`].
+    /// The thread makes progress, until [`Progress::leave_driver`].
     Driver,
-    /// It relies on the driver, and on the thread when that one leaves, until [`Progress::leave_passenger`].
+    /// The thread relies on the driver, and on the shard's thread when the driver leaves, until
+    /// [`Progress::leave_passenger`].
     Passenger,
 }
 
-/// The state by which threads agree on who makes progress.
+/// State by which threads agree which of them makes progress.
 #[derive(Debug)]
 pub(crate) struct Progress {
     thread: AtomicU8,
-    /// Whether there is a driver.
+    /// There is a driver.
     driven: AtomicBool,
     passengers: AtomicUsize,
-    /// Tasks and descriptors that wait, which never drive.
+    /// Number of waiting tasks and descriptors, which never drive.
     tasks: AtomicUsize,
     closing: AtomicBool,
 }
@@ -78,8 +79,8 @@ impl Progress {
         }
     }
 
-    /// The thread enters a state, before it looks whether it may sleep there. Returns false when it has to end
-    /// instead.
+    /// Enters a state of the thread, before the thread checks whether it may sleep there. Returns false if it has to
+    /// end instead.
     pub(crate) fn enter(&self, state: ThreadState) -> bool {
         if self.is_closing() {
             return false;
@@ -93,29 +94,29 @@ impl Progress {
         self.closing.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the thread has to end.
+    /// Returns whether the thread has to end.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::SeqCst)
     }
 
-    /// Whether a thread that waits drives the shard.
+    /// Returns whether a waiting thread drives the shard.
     pub(crate) fn is_driven(&self) -> bool {
         self.driven.load(Ordering::SeqCst)
     }
 
-    /// Whether the thread has to stay on the socket, or to be ready for that. Tasks may be served by a driver as
-    /// well; a passenger relies on the thread even while there is one.
+    /// Returns whether the thread has to stay on the socket, or to be ready for that. A driver may serve tasks too; a
+    /// passenger relies on the thread even while there is a driver.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.passengers.load(Ordering::SeqCst) > 0
             || (self.tasks.load(Ordering::SeqCst) > 0 && !self.is_driven())
     }
 
-    /// Whether the thread has to leave `Watch` for the socket at once.
+    /// Returns whether the thread has to leave `Watch` for the socket at once.
     pub(crate) fn needs_thread(&self) -> bool {
         !self.is_driven() && self.is_waited_for()
     }
 
-    /// A thread begins to wait.
+    /// Adds a waiting thread.
     pub(crate) fn join(&self) -> Role {
         self.passengers.fetch_add(1, Ordering::SeqCst);
         if self.driven.swap(true, Ordering::SeqCst) {
@@ -125,12 +126,12 @@ impl Progress {
         Role::Driver
     }
 
-    /// A passenger waits no more.
+    /// Removes a passenger.
     pub(crate) fn leave_passenger(&self) {
         self.passengers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The driver waits no more. Returns whether the caller has to ring the thread's doorbell.
+    /// Removes the driver. Returns whether the caller has to ring the thread's doorbell.
     #[must_use]
     pub(crate) fn leave_driver(&self) -> bool {
         // An exchange follows those of the passengers. loom would not order a store after them, and it costs the
@@ -141,14 +142,14 @@ impl Progress {
             || (thread == ThreadState::Watch as u8 && self.is_waited_for())
     }
 
-    /// A task begins to wait. Returns whether the caller has to ring the thread's doorbell.
+    /// Adds a waiting task. Returns whether the caller has to ring the thread's doorbell.
     #[must_use]
     pub(crate) fn register_task(&self) -> bool {
         self.tasks.fetch_add(1, Ordering::SeqCst);
         self.thread.load(Ordering::SeqCst) == ThreadState::Watch as u8
     }
 
-    /// A task waits no more.
+    /// Removes a task.
     pub(crate) fn unregister_task(&self) {
         self.tasks.fetch_sub(1, Ordering::SeqCst);
     }

@@ -39,7 +39,7 @@ impl Name {
         &mut self.bytes
     }
 
-    /// The address, or `None` when it is none of IP.
+    /// Returns the address; `None` if it is not an IP address.
     pub(crate) fn get(&self) -> Option<SocketAddr> {
         let [_, _, p0, p1, a0, a1, a2, a3, rest @ ..] = self.bytes;
         let port = u16::from_be_bytes([p0, p1]);
@@ -55,7 +55,7 @@ impl Name {
         }
     }
 
-    /// Makes it an address. The scope is used for link-local IPv6 addresses.
+    /// Sets the address. The scope is used for link-local IPv6 addresses.
     pub(crate) fn set(&mut self, ip: IpAddr, port: u16, scope: u32) {
         let family = if ip.is_ipv4() { IPV4 } else { IPV6 };
         self.bytes = [0; 28];
@@ -97,23 +97,23 @@ impl Control {
         &self.bytes[..self.len]
     }
 
-    /// The bytes for the kernel to write, who says [how many](Self::set_len) it wrote.
+    /// Returns the bytes for the kernel to write; [`set_len`](Self::set_len) takes their number.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         self.len = 0;
         &mut self.bytes
     }
 
-    /// The kernel wrote `len` bytes.
+    /// Sets the number of bytes that the kernel wrote.
     pub(crate) fn set_len(&mut self, len: usize) {
         self.len = len.min(ROOM);
     }
 
-    /// No messages.
+    /// Removes all messages.
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Adds a message. One that does not fit is left out; four of an `int` do.
+    /// Appends a message. One that does not fit is left out; four of an `int` do.
     pub(crate) fn push(&mut self, level: c_int, kind: c_int, data: &[u8]) {
         let end = HEADER + data.len();
         let room = &mut self.bytes[self.len..];
@@ -127,7 +127,7 @@ impl Control {
         self.len += message.len();
     }
 
-    /// The messages: level, type and data.
+    /// Returns the messages: level, type and data.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (c_int, c_int, &[u8])> {
         let mut rest = self.bytes();
         std::iter::from_fn(move || {
@@ -142,7 +142,7 @@ impl Control {
     }
 }
 
-/// The value of a message that holds an `int`, or a byte as `IP_TOS` does.
+/// Returns the value of a message that holds an `int`, or a byte as `IP_TOS` does.
 pub(crate) fn integer(data: &[u8]) -> Option<c_int> {
     match data {
         [byte] => Some(c_int::from(*byte)),

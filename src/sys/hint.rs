@@ -1,8 +1,7 @@
-//! Hints to the processor and to the compiler. Without them everything is as it is, but slower.
+//! Hints to the processor and the compiler, which affect only the speed.
 
-/// Asks for all that a value occupies to be brought into the cache at once. To use one field after the other
-/// would wait for each, where there are more values than a cache holds. Does nothing on processors of another
-/// architecture.
+/// Prefetches all cache lines of a value at once. With more values than the cache holds, each field would otherwise be
+/// waited for one after the other. Does nothing on other architectures.
 #[inline]
 pub(crate) fn prefetch<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -18,8 +17,8 @@ pub(crate) fn prefetch<T>(value: &T) {
     let _ = value;
 }
 
-/// The same word, of which the compiler knows nothing: it stays in a register of its own, and is not made part of
-/// a vector together with others.
+/// Returns the same word, hidden from the compiler: it stays in a register of its own, and is not combined with others
+/// into a vector.
 #[inline]
 #[must_use]
 pub(crate) fn by_itself(word: u64) -> u64 {

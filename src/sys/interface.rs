@@ -1,4 +1,4 @@
-//! Network interfaces: the holder of an address, and settings of a TAP.
+//! Network interfaces: the interface of an address, and settings of a TAP.
 //!
 //! `pnet` lists interfaces with their addresses and flags. It has neither MTUs nor the other settings, which are
 //! requested by `ioctl`, nor statistics, which are in `/proc/net/dev`.
@@ -18,15 +18,15 @@ use super::ffi::{InterfaceCall, InterfaceRequest};
 pub(crate) struct Interface {
     pub(crate) index: u32,
     pub(crate) mtu: usize,
-    /// It is up, and has a carrier.
+    /// The interface is up and has a carrier.
     pub(crate) running: bool,
 }
 
-/// Returns the interface that holds `ip`, or `None` when none does. Every address of the loopback network
-/// is held, not only the one that is configured.
+/// Returns the interface with the address `ip`; `None` if there is none. The loopback interface has every address of
+/// its network, not only the configured one.
 ///
 /// # Errors
-/// When the system does not list its interfaces, or one is deleted meanwhile.
+/// The system does not list its interfaces, or one is deleted meanwhile.
 pub(crate) fn interface_of(ip: IpAddr, socket: BorrowedFd<'_>) -> io::Result<Option<Interface>> {
     let list = interfaces()?;
     let exact = list.iter().find(|interface| has_address(interface, ip));
@@ -64,7 +64,7 @@ fn is_loopback_for(interface: &NetworkInterface, ip: IpAddr) -> bool {
     interface.is_loopback() && ip.is_loopback() && has_family()
 }
 
-/// Returns the interface with this name, or `None` when there is none.
+/// Returns the interface with this name; `None` if there is none.
 ///
 /// # Errors
 /// As [`interface_of`].
@@ -82,11 +82,11 @@ pub(crate) fn interface_named(name: &str, socket: BorrowedFd<'_>) -> io::Result<
     }))
 }
 
-/// Returns the number of frames that found no room in the queue of an interface; `None` when no interface has this
+/// Returns the number of frames dropped for lack of space in the queue of an interface; `None` if no interface has this
 /// name.
 ///
 /// # Errors
-/// When the statistics cannot be read.
+/// The statistics cannot be read.
 #[cfg(feature = "tap")]
 pub(crate) fn frames_dropped(name: &str) -> io::Result<Option<u64>> {
     Ok(dropped_of(&fs::read_to_string("/proc/thread-self/net/dev")?, name))
@@ -106,10 +106,10 @@ fn dropped_of(statistics: &str, name: &str) -> Option<u64> {
     statistics.lines().find_map(numbers)
 }
 
-/// Whether an interface has this very address.
+/// Returns whether an interface has exactly this address.
 ///
 /// # Errors
-/// When the system does not list its interfaces.
+/// The system does not list its interfaces.
 #[cfg(feature = "tap")]
 pub(crate) fn is_of_host(ip: IpAddr) -> io::Result<bool> {
     Ok(interfaces()?.iter().any(|interface| has_address(interface, ip)))
@@ -158,8 +158,7 @@ pub(crate) fn set_mtu(name: &str, mtu: usize, socket: BorrowedFd<'_>) -> io::Res
     request.call(socket, InterfaceCall::SET_MTU)
 }
 
-/// Gives an interface another link address, one of those that are assigned locally: above all others, and
-/// otherwise the one that it has.
+/// Sets the first byte of the link address of an interface, so that it is locally assigned and above all others.
 #[cfg(feature = "tap")]
 pub(crate) fn raise_link_address(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
     /// Unicast, and assigned locally.

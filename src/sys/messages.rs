@@ -24,7 +24,7 @@ pub(crate) const MAX_MESSAGES: usize = 16;
 /// Bytes of the largest buffer that the kernel hands up: what an IP packet can hold.
 const BUFFER_BYTES: usize = 65_536;
 
-/// Where a burst goes and what the kernel is told beside.
+/// Destination and control messages of a burst.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SendMsg {
     pub(crate) to: Name,
@@ -150,7 +150,7 @@ pub(crate) struct Received<'a> {
     pub(crate) control: &'a Control,
 }
 
-/// Where messages are received: [`MAX_MESSAGES`] buffers, used again by each call.
+/// Buffers for received messages: [`MAX_MESSAGES`] of them, reused by each call.
 #[derive(Debug)]
 pub(crate) struct RecvBatch {
     memory: Box<[u8]>,

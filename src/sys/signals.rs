@@ -1,4 +1,4 @@
-//! Signals that interrupt calls: how calls end that they interrupt.
+//! Effect of signal handlers on the calls that they interrupt.
 
 use std::ffi::c_int;
 
@@ -7,17 +7,17 @@ use bitflags::bitflags;
 use super::ffi::{BlockedSignals, signal_action};
 
 bitflags! {
-    /// How the handlers of a program leave calls such as `read` that they interrupt.
+    /// Effect of the handlers of a program on interrupted calls such as `read`.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub(crate) struct Restarts: u8 {
-        /// Handlers with `SA_RESTART`: the call goes on.
+        /// Handlers with `SA_RESTART`: the call continues.
         const RESTART = 1;
         /// Handlers without: the call ends with `EINTR`.
         const INTERRUPT = 2;
     }
 }
 
-/// Signals that a thread raises itself, by what it does and not while it waits.
+/// Signals that a thread raises by its own instructions, not while it waits.
 const SYNCHRONOUS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 

@@ -1,8 +1,8 @@
 //! Requests to the kernel about the memory of UDP sockets: `sock_diag(7)`, as `ss -um` makes them.
 //!
 //! The kernel answers within the call that sends a request, so by then the answer has arrived or is lost. It repeats
-//! the sequence number of its request; answers to earlier requests are discarded. After a failure the probe
-//! pauses, for a second at most, and tries again. It stops for good only when the kernel has no such facility.
+//! the sequence number of its request; answers to earlier requests are discarded. After a failure the probe pauses, for
+//! a second at most, and tries again. It stops for good only if the kernel lacks `sock_diag`.
 
 use std::io::{self, Read, Write};
 use std::mem;
@@ -19,27 +19,27 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// Longest pause after a failure.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// Requests sent for one question.
+/// Maximum number of requests for one call of [`ask`](SockDiag::ask).
 const MAX_REQUESTS: usize = 2;
 
-/// System calls made for one request, whatever they return.
+/// Maximum number of system calls for one request.
 const MAX_CALLS_PER_REQUEST: usize = 256;
 
-/// Bytes read of an answer, which is much shorter as a rule.
+/// Maximum number of bytes read of an answer; most are much shorter.
 const MAX_ANSWER_BYTES: usize = 1024;
 
 /// Memory that a socket receives into, in bytes as the kernel counts them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SocketMemory {
-    /// Bytes that wait to be received.
+    /// Bytes in the receive queue.
     pub(crate) waiting: u64,
     /// Size of the receive buffer.
     pub(crate) buffer: u64,
-    /// Number by which the kernel tells the socket from all others.
+    /// Kernel's unique identifier of the socket.
     pub(crate) cookie: u64,
 }
 
-/// Error for a question that has no answer, or not now.
+/// Error for a request without an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ProbeError;
 
@@ -85,14 +85,14 @@ impl Channel for Netlink {
     }
 }
 
-/// Reason why a question has no answer.
+/// Reason for a missing answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Failure {
     /// Another attempt may succeed.
     Transient,
     /// Other code has closed the descriptor.
     Closed,
-    /// The kernel has no such facility.
+    /// The kernel lacks `sock_diag`.
     Unsupported,
 }
 
@@ -112,10 +112,10 @@ impl Failure {
     }
 }
 
-/// The asking side of `sock_diag`.
+/// The requesting side of `sock_diag`.
 #[derive(Debug)]
 pub(crate) struct SockDiag<C = Netlink> {
-    /// Open from the first question on.
+    /// Open from the first request on.
     channel: Option<C>,
     is_supported: bool,
     /// Sequence number of the last request.
@@ -137,7 +137,7 @@ impl<C: Channel> SockDiag<C> {
         }
     }
 
-    /// Returns the memory of the socket that a datagram from `from` to `to` would reach; `None` when no socket of this
+    /// Returns the memory of the socket that a datagram from `from` to `to` would reach; `None` if no socket of this
     /// machine has that address. `now` is the time since any fixed moment.
     ///
     /// # Errors

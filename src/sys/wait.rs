@@ -13,14 +13,14 @@ use smallvec::SmallVec;
 
 use super::ffi;
 
-/// What has ended a wait.
+/// Reason why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Woken {
-    /// What was waited for.
+    /// A descriptor or item is ready.
     Ready,
     /// The time is over.
     TimedOut,
-    /// A signal, of which a handler has run.
+    /// A signal handler has run.
     Interrupted,
 }
 

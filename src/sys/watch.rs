@@ -1,4 +1,4 @@
-//! Changes of interfaces and addresses, as the kernel tells them to anybody who listens (`rtnetlink(7)`).
+//! Changes of interfaces and addresses, as the kernel reports them to all listeners (`rtnetlink(7)`).
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,7 +26,7 @@ impl Watch {
     /// Whether something has changed since this was last asked.
     pub(crate) fn has_changed(&self) -> bool {
         let Some(mut netlink) = self.netlink.as_ref() else { return false };
-        // What has changed is looked at elsewhere, and the rest of a message is thrown away.
+        // The caller reads the new state, so the rest of the message is dropped.
         let (mut changed, mut message) = (false, [0; 16]);
         loop {
             match netlink.read(&mut message) {
@@ -39,7 +39,7 @@ impl Watch {
         }
     }
 
-    /// What is readable when something has changed.
+    /// Returns a descriptor that is readable after a change.
     pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.netlink.as_ref().map(Socket::as_fd)
     }
@@ -53,7 +53,7 @@ fn listen() -> io::Result<Socket> {
         let name = libc::NETLINK_ADD_MEMBERSHIP;
         set_option(netlink.as_fd(), libc::SOL_NETLINK, name, group)?;
     }
-    // Who has not said anything has no address, and is told nothing.
+    // A socket without an address gets no reports.
     (&netlink).write_all(&NOTHING)?;
     Ok(netlink)
 }

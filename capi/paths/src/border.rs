@@ -1,8 +1,7 @@
-//! Functions under the names of libc's, which the loader finds before those, and what they call.
+//! Functions with the names of those of libc, which the loader finds first, and the calls to libc.
 //!
-//! What all of it rests on: a program calls a function of libc as libc declares it. What comes in goes
-//! on to libc as it is, but for a path that is ours, which is replaced by another one that lives as long
-//! as the call.
+//! The safety rests on one assumption: a program calls a function of libc as libc declares it. The arguments are passed
+//! on unchanged, except a path to the tree, which is replaced by another one that lives as long as the call.
 
 use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStringExt;
@@ -16,10 +15,10 @@ use crate::next::{Next, fail};
 use crate::place::Place;
 use crate::signals;
 
-/// Where the tree is, as `roce run` has said; `None` when it has not.
+/// Returns the root of the tree that `roce run` has set; `None` if it has not.
 fn root() -> Option<&'static [u8]> {
     static ROOT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
-    // As `secure_getenv` has it: a set-uid program does not trust its environment.
+    // As `secure_getenv` does: a set-uid program does not trust its environment.
     // SAFETY: the call takes a number, and answers 0 where there is no such entry.
     let trusted = unsafe { libc::getauxval(libc::AT_SECURE) } == 0;
     let read = || env::var_os("SOFTROCE_PATHS").filter(|_| trusted).map(OsString::into_vec);
@@ -66,7 +65,7 @@ macro_rules! functions {
             });)*
         }
 
-        /// Looks them all up. Later it may be too late: between `fork` and `exec` nothing can be.
+        /// Looks up all functions. Between `fork` and `exec` no look-up is allowed.
         fn find_all() {
             $(next::$name.find();)*
         }
@@ -127,8 +126,8 @@ functions! {
 /// A function that ends the process.
 type End = unsafe extern "C" fn(c_int) -> !;
 
-/// Ends the process by a function of libc, when what is owed to peers has been sent. It may be called in the
-/// handler of a signal and in the child of a fork: all steps are async-signal-safe.
+/// Sends pending packets to peers, and ends the process by a function of libc. May be called in a signal handler and in
+/// the child of a fork: all steps are async-signal-safe.
 fn end(next: &Next<End>, status: c_int) -> ! {
     if let Some(flush) = FLUSH.get() {
         // SAFETY: of our libibverbs, and of this type. Without devices it does nothing.
@@ -141,7 +140,7 @@ fn end(next: &Next<End>, status: c_int) -> ! {
 
 static FLUSH: Flush = Flush(AtomicPtr::new(ptr::null_mut()));
 
-/// What libibverbs has for the end of a process: null where it is not softroce's.
+/// Function of libibverbs for the end of a process; null if libibverbs is not softroce's.
 struct Flush(AtomicPtr<c_void>);
 
 impl Flush {
@@ -181,7 +180,7 @@ ends! {
     quick_exit NEXT_QUICK_EXIT
 }
 
-/// Looks up everything, before the program does anything.
+/// Looks up all functions before the program starts.
 extern "C" fn prepare() {
     root();
     find_all();

@@ -1,19 +1,19 @@
-//! What programs look up themselves of an RDMA device, under `/sys/class/infiniband` and
-//! `/dev/infiniband`, where softroce has nothing: no kernel module, no right to make anything there.
+//! Paths of an RDMA device, below `/sys/class/infiniband` and `/dev/infiniband`, that programs look up themselves.
+//! softroce has no kernel module there, and no permission to create files.
 //!
-//! `roce run` writes a small tree of files that says of softroce what the kernel says of its devices, and
-//! has this library loaded before the program. It stands before the functions of libc that take a path,
-//! and has them look into the tree instead; nothing else is changed. It also stands before `_exit`, so
-//! that acknowledgements are sent that are owed when a process ends that way; and before `sigaction`, so that our
-//! libibverbs stays the first to handle SIGSEGV and SIGBUS, and a program sees only its own handlers.
+//! `roce run` writes a tree of files with the contents that the kernel would have for softroce, and preloads this
+//! library. It interposes the functions of libc that take a path, and leads these paths into the tree; other paths do
+//! not change. It also interposes `_exit`, to send pending acknowledgements when a process ends that way; and
+//! `sigaction`, so that the handler of SIGSEGV and SIGBUS in our libibverbs stays in front, and a program sees only its
+//! own handlers.
 //!
-//! * [`place`]: which paths these are, and where they lead;
-//! * [`border`]: the functions, in the place of libc's; [`signals`]: those that change actions of signals;
-//! * [`next`]: the functions behind them.
+//! * [`place`]: paths of the tree;
+//! * [`border`]: the interposed functions; [`signals`]: those that change actions of signals;
+//! * [`next`]: the functions of the libraries behind them.
 
 #![deny(unsafe_code)]
 
-// Tests would have these functions in the place of their own libc's.
+// In tests these functions would replace libc's.
 #[cfg(not(test))]
 #[expect(unsafe_code, reason = "functions of libc; its documentation says what it rests on")]
 mod border;

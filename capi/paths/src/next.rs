@@ -16,7 +16,7 @@ impl<F: Copy> Next<F> {
         Self(name, AtomicPtr::new(ptr::null_mut()), PhantomData)
     }
 
-    /// Looks it up. A program calls only functions that its version of libc has.
+    /// Looks up the function. A program calls only functions that its version of libc has.
     pub(crate) fn find(&self) -> *mut c_void {
         // SAFETY: a name with a zero at its end.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.0.as_ptr()) };
@@ -38,7 +38,7 @@ impl<F: Copy> Next<F> {
     }
 }
 
-/// What a function of libc answers when it fails.
+/// Value that a function of libc returns when it fails.
 pub(crate) trait Failed {
     const FAILED: Self;
 }

@@ -1,15 +1,15 @@
-//! Which paths are answered from the tree, and where in it.
+//! Paths that lead into the tree.
 
 use std::ffi::CStr;
 
-/// The longest path that the system takes, with the zero at its end.
+/// Maximum length of a path, with the zero at its end.
 const PATH_MAX: usize = 4096;
 
-/// The folders that the tree stands for.
+/// Directories that the tree replaces.
 const FOLDERS: [&str; 3] =
     ["/sys/class/infiniband", "/sys/class/infiniband_verbs", "/dev/infiniband"];
 
-/// Whether the tree is asked, and not the system.
+/// Returns whether the tree replaces the path.
 pub(crate) fn is_ours(path: &[u8]) -> bool {
     FOLDERS.iter().any(|folder| {
         path.strip_prefix(folder.as_bytes()).is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
@@ -26,24 +26,23 @@ const PLAIN: [&str; 6] = [
     "/dev/infiniband",
 ];
 
-/// Whether a path may lead to one of [`FOLDERS`], or away from it, by `.`, `..` or empty components.
+/// Returns whether a path may lead to one of [`FOLDERS`], or away from it, by `.`, `..` or empty components.
 fn is_indirect(path: &[u8]) -> bool {
     path.first() == Some(&b'/')
         && path.windows(2).any(|pair| matches!(pair, b"/." | b"//"))
         && path.windows(b"infiniband".len()).any(|part| part == b"infiniband")
 }
 
-/// A path, kept on the stack: functions of libc are called in signal handlers too, and between `fork`
-/// and `exec`.
+/// A path on the stack: functions of libc are called in signal handlers too, and between `fork` and `exec`.
 pub(crate) struct Place {
     bytes: [u8; PATH_MAX],
-    /// Where the path begins.
+    /// Start of the path.
     start: usize,
 }
 
 impl Place {
-    /// Returns where `path` leads: into the tree at `root`, or out of it by `..`. `None` when the system
-    /// is to be asked for `path` as it is, or when it is too long.
+    /// Returns the target of `path`: in the tree at `root`, or outside of it by `..`. `None` if the path stays as it
+    /// is, or is too long.
     pub(crate) fn of(root: &[u8], path: &[u8]) -> Option<Self> {
         match (is_indirect(path), is_ours(path)) {
             (true, _) => Self::resolve(root, path),
@@ -60,7 +59,7 @@ impl Place {
         Some(place)
     }
 
-    /// Resolves `.`, `..` and empty components, as long as nothing before `..` can be a symbolic link.
+    /// Resolves `.`, `..` and empty components, as long as no component before `..` can be a symbolic link.
     fn resolve(root: &[u8], path: &[u8]) -> Option<Self> {
         let mut place = Self { bytes: [0; PATH_MAX], start: 0 };
         let mut end = 0;
@@ -75,7 +74,8 @@ impl Place {
                 b".." if PLAIN.iter().any(|plain| plain.as_bytes() == before) => {
                     end = root.len() + before.iter().rposition(|byte| *byte == b'/')?;
                 }
-                // A symbolic link may be before it. Below the folders, the kernel resolves it in the tree.
+                // A component before it may be a symbolic link. Below the directories, the kernel resolves it in the
+                // tree.
                 b".." if !ours => return None,
                 _ => {
                     place.append(&mut end, b"/")?;
@@ -92,7 +92,7 @@ impl Place {
         (ours || was_ours).then_some(place)
     }
 
-    /// Appends `part` at `end`. The last byte of all stays zero.
+    /// Appends `part` at `end`. The last byte of the buffer stays zero.
     fn append(&mut self, end: &mut usize, part: &[u8]) -> Option<()> {
         let len = *end + part.len();
         let room = self.bytes.get_mut(*end..len).filter(|_| len < PATH_MAX)?;
@@ -101,7 +101,7 @@ impl Place {
         Some(())
     }
 
-    /// The path.
+    /// Returns the path.
     pub(crate) fn as_c_str(&self) -> Option<&CStr> {
         CStr::from_bytes_until_nul(self.bytes.get(self.start..)?).ok()
     }
@@ -150,9 +150,9 @@ mod tests {
             ("/dev/infiniband/../infiniband/a", Some("/tmp/tree/dev/infiniband/a")),
             ("/sys/class/infiniband/../net/lo", Some("/sys/class/net/lo")),
             ("/sys/class/infiniband/..", Some("/sys/class")),
-            // The kernel resolves what stays in the tree.
+            // The kernel resolves paths that stay in the tree.
             ("/sys/class/infiniband/a/../b", Some("/tmp/tree/sys/class/infiniband/a/../b")),
-            // There may be a symbolic link.
+            // A component may be a symbolic link.
             ("/sys/class/net/lo/../../infiniband", None),
             ("/tmp/../sys/class/infiniband", None),
             ("/sys/class/net/../net/lo", None),
