@@ -12,8 +12,8 @@ use std::{env, process, ptr};
 use libc::{mode_t, size_t, ssize_t};
 
 use crate::next::{Next, fail};
-use crate::place::Place;
 use crate::signals;
+use crate::tree_path::TreePath;
 
 /// Returns the root of the tree that `roce run` has set; `None` if it has not.
 fn root() -> Option<&'static [u8]> {
@@ -26,13 +26,13 @@ fn root() -> Option<&'static [u8]> {
 }
 
 /// Returns the path to use instead of `path`; `None` for a path that stays as it is.
-fn place(path: *const c_char) -> Option<Place> {
+fn tree_path(path: *const c_char) -> Option<TreePath> {
     if path.is_null() {
         return None;
     }
     // SAFETY: it is not null, and the program promises that a zero is at the end.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-    Place::of(root()?, path)
+    TreePath::of(root()?, path)
 }
 
 /// Functions with a path among their arguments, which is marked by a semicolon on both sides.
@@ -43,8 +43,8 @@ macro_rules! functions {
             #[unsafe(no_mangle)]
             extern "C" fn $name($($a: $at,)* path: *const c_char, $($b: $bt,)*) -> $r {
                 let Some(next) = next::$name.get() else { return fail(libc::ENOSYS) };
-                let place = place(path);
-                let path = place.as_ref().and_then(Place::as_c_str).map_or(path, CStr::as_ptr);
+                let tree_path = tree_path(path);
+                let path = tree_path.as_ref().and_then(TreePath::as_c_str).map_or(path, CStr::as_ptr);
                 // SAFETY: `next` is libc's function, and takes what the program has for it.
                 unsafe { next($($a,)* path, $($b,)*) }
             }
@@ -124,11 +124,11 @@ functions! {
 }
 
 /// A function that ends the process.
-type End = unsafe extern "C" fn(c_int) -> !;
+type ExitFunction = unsafe extern "C" fn(c_int) -> !;
 
 /// Sends pending packets to peers, and ends the process by a function of libc. May be called in a signal handler and in
 /// the child of a fork: all steps are async-signal-safe.
-fn end(next: &Next<End>, status: c_int) -> ! {
+fn end(next: &Next<ExitFunction>, status: c_int) -> ! {
     if let Some(flush) = FLUSH.get() {
         // SAFETY: of our libibverbs, and of this type. Without devices it does nothing.
         unsafe { flush() };
@@ -159,7 +159,7 @@ impl Flush {
 
 macro_rules! ends {
     ($($name:ident $next:ident)*) => {$(
-        static $next: Next<End> = Next::named(match CStr::from_bytes_with_nul(
+        static $next: Next<ExitFunction> = Next::named(match CStr::from_bytes_with_nul(
             concat!(stringify!($name), "\0").as_bytes()
         ) {
             Ok(name) => name,

@@ -7,7 +7,7 @@
 //! `sigaction`, so that the handler of SIGSEGV and SIGBUS in our libibverbs stays in front, and a program sees only its
 //! own handlers.
 //!
-//! * [`place`]: paths of the tree;
+//! * [`tree_path`]: paths of the tree;
 //! * [`border`]: the interposed functions; [`signals`]: those that change actions of signals;
 //! * [`next`]: the functions of the libraries behind them.
 
@@ -20,10 +20,10 @@ mod border;
 #[cfg(not(test))]
 #[expect(unsafe_code, reason = "functions of other libraries, found by their names")]
 mod next;
-mod place;
 #[cfg(not(test))]
 #[expect(
     unsafe_code,
     reason = "functions of libc; the documentation of `border` says what it rests on"
 )]
 mod signals;
+mod tree_path;

@@ -10,14 +10,14 @@ const FOLDERS: [&str; 3] =
     ["/sys/class/infiniband", "/sys/class/infiniband_verbs", "/dev/infiniband"];
 
 /// Returns whether the tree replaces the path.
-pub(crate) fn is_ours(path: &[u8]) -> bool {
+pub(crate) fn is_in_folders(path: &[u8]) -> bool {
     FOLDERS.iter().any(|folder| {
         path.strip_prefix(folder.as_bytes()).is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
     })
 }
 
 /// Directories of the system that are no symbolic links, so that `..` leads from each to the one above.
-const PLAIN: [&str; 6] = [
+const DIRECTORIES: [&str; 6] = [
     "/sys",
     "/sys/class",
     "/sys/class/infiniband",
@@ -34,17 +34,17 @@ fn is_indirect(path: &[u8]) -> bool {
 }
 
 /// A path on the stack: functions of libc are called in signal handlers too, and between `fork` and `exec`.
-pub(crate) struct Place {
+pub(crate) struct TreePath {
     bytes: [u8; PATH_MAX],
     /// Start of the path.
     start: usize,
 }
 
-impl Place {
+impl TreePath {
     /// Returns the target of `path`: in the tree at `root`, or outside of it by `..`. `None` if the path stays as it
     /// is, or is too long.
     pub(crate) fn of(root: &[u8], path: &[u8]) -> Option<Self> {
-        match (is_indirect(path), is_ours(path)) {
+        match (is_indirect(path), is_in_folders(path)) {
             (true, _) => Self::resolve(root, path),
             (false, true) => Self::join(root, path),
             (false, false) => None,
@@ -52,44 +52,44 @@ impl Place {
     }
 
     fn join(root: &[u8], path: &[u8]) -> Option<Self> {
-        let mut place = Self { bytes: [0; PATH_MAX], start: 0 };
+        let mut tree_path = Self { bytes: [0; PATH_MAX], start: 0 };
         let mut end = 0;
-        place.append(&mut end, root)?;
-        place.append(&mut end, path)?;
-        Some(place)
+        tree_path.append(&mut end, root)?;
+        tree_path.append(&mut end, path)?;
+        Some(tree_path)
     }
 
     /// Resolves `.`, `..` and empty components, as long as no component before `..` can be a symbolic link.
     fn resolve(root: &[u8], path: &[u8]) -> Option<Self> {
-        let mut place = Self { bytes: [0; PATH_MAX], start: 0 };
+        let mut tree_path = Self { bytes: [0; PATH_MAX], start: 0 };
         let mut end = 0;
-        place.append(&mut end, root)?;
+        tree_path.append(&mut end, root)?;
         let mut was_ours = false;
         for part in path.split(|byte| *byte == b'/') {
-            let before = place.bytes.get(root.len()..end)?;
-            let ours = is_ours(before);
+            let before = tree_path.bytes.get(root.len()..end)?;
+            let ours = is_in_folders(before);
             was_ours |= ours;
             match part {
                 b"" | b"." => {}
-                b".." if PLAIN.iter().any(|plain| plain.as_bytes() == before) => {
+                b".." if DIRECTORIES.iter().any(|plain| plain.as_bytes() == before) => {
                     end = root.len() + before.iter().rposition(|byte| *byte == b'/')?;
                 }
                 // A component before it may be a symbolic link. Below the directories, the kernel resolves it in the
                 // tree.
                 b".." if !ours => return None,
                 _ => {
-                    place.append(&mut end, b"/")?;
-                    place.append(&mut end, part)?;
+                    tree_path.append(&mut end, b"/")?;
+                    tree_path.append(&mut end, part)?;
                 }
             }
         }
-        let ours = is_ours(place.bytes.get(root.len()..end)?);
+        let ours = is_in_folders(tree_path.bytes.get(root.len()..end)?);
         if path.last() == Some(&b'/') {
-            place.append(&mut end, b"/")?;
+            tree_path.append(&mut end, b"/")?;
         }
-        *place.bytes.get_mut(end)? = 0;
-        place.start = if ours { 0 } else { root.len() };
-        (ours || was_ours).then_some(place)
+        *tree_path.bytes.get_mut(end)? = 0;
+        tree_path.start = if ours { 0 } else { root.len() };
+        (ours || was_ours).then_some(tree_path)
     }
 
     /// Appends `part` at `end`. The last byte of the buffer stays zero.
@@ -126,19 +126,19 @@ mod tests {
             ("/", false),
             ("", false),
         ] {
-            assert_eq!(is_ours(path.as_bytes()), expected, "{path}");
+            assert_eq!(is_in_folders(path.as_bytes()), expected, "{path}");
         }
     }
 
-    fn place(path: &str) -> Option<String> {
-        let place = Place::of(b"/tmp/tree", path.as_bytes())?;
-        Some(place.as_c_str().unwrap().to_str().unwrap().to_owned())
+    fn tree_path(path: &str) -> Option<String> {
+        let tree_path = TreePath::of(b"/tmp/tree", path.as_bytes())?;
+        Some(tree_path.as_c_str().unwrap().to_str().unwrap().to_owned())
     }
 
     #[test]
     fn a_place_is_below_the_root() {
-        assert_eq!(place("/dev/infiniband").unwrap(), "/tmp/tree/dev/infiniband");
-        assert_eq!(place("/sys/class/net/lo"), None);
+        assert_eq!(tree_path("/dev/infiniband").unwrap(), "/tmp/tree/dev/infiniband");
+        assert_eq!(tree_path("/sys/class/net/lo"), None);
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
             ("/sys/class/net/../net/lo", None),
             ("/../infiniband", None),
         ] {
-            assert_eq!(place(path).as_deref(), expected, "{path}");
+            assert_eq!(tree_path(path).as_deref(), expected, "{path}");
         }
     }
 
@@ -166,8 +166,8 @@ mod tests {
     fn what_is_too_long_has_no_place() {
         for path in ["/dev/infiniband", "/dev/../dev/infiniband"] {
             let room = PATH_MAX - 1 - "/dev/infiniband".len();
-            assert!(Place::of(&vec![b'a'; room], path.as_bytes()).is_some());
-            assert!(Place::of(&vec![b'a'; room + 1], path.as_bytes()).is_none());
+            assert!(TreePath::of(&vec![b'a'; room], path.as_bytes()).is_some());
+            assert!(TreePath::of(&vec![b'a'; room + 1], path.as_bytes()).is_none());
         }
     }
 }
