@@ -42,21 +42,21 @@ impl<T> ExitList<T> {
     /// Adds an item. Returns `None` if the list is full: no walk will find the item.
     pub(crate) fn insert(&self, item: T) -> Option<ExitListIndex> {
         let index = self.free().pop()?;
-        *self.place(index) = Some(item);
+        *self.slot(index) = Some(item);
         Some(ExitListIndex(index))
     }
 
     /// Removes an item. Waits for a walk that acts on it.
-    pub(crate) fn remove(&self, place: ExitListIndex) {
-        let item = self.place(place.0).take();
-        self.free().push(place.0);
+    pub(crate) fn remove(&self, slot: ExitListIndex) {
+        let item = self.slot(slot.0).take();
+        self.free().push(slot.0);
         drop(item);
     }
 
     /// Calls `act` for each item that no other thread inserts, removes or acts on at the moment.
     pub(crate) fn walk(&self, mut act: impl FnMut(&T)) {
-        for place in &self.places {
-            if let Ok(item) = place.try_lock()
+        for slot in &self.places {
+            if let Ok(item) = slot.try_lock()
                 && let Some(item) = &*item
             {
                 act(item);
@@ -64,7 +64,7 @@ impl<T> ExitList<T> {
         }
     }
 
-    fn place(&self, index: usize) -> MutexGuard<'_, Option<T>> {
+    fn slot(&self, index: usize) -> MutexGuard<'_, Option<T>> {
         self.places[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
