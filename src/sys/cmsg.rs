@@ -15,10 +15,10 @@ const IPV4: libc::sa_family_t = 2;
 const IPV6: libc::sa_family_t = 10;
 
 const WORD: usize = size_of::<usize>();
-const HEADER: usize = WORD + 8;
+const CMSG_HEADER_BYTES: usize = WORD + 8;
 
 /// Bytes for control messages: four with an `int` each.
-const ROOM: usize = 4 * (HEADER + WORD);
+const CONTROL_BYTES: usize = 4 * (CMSG_HEADER_BYTES + WORD);
 
 /// A `sockaddr_in` or `sockaddr_in6`.
 #[derive(Clone, Debug, Default)]
@@ -81,13 +81,13 @@ impl Name {
 #[derive(Clone, Debug)]
 #[repr(C, align(8))]
 pub(crate) struct Control {
-    bytes: [u8; ROOM],
+    bytes: [u8; CONTROL_BYTES],
     len: usize,
 }
 
 impl Default for Control {
     fn default() -> Self {
-        Self { bytes: [0; ROOM], len: 0 }
+        Self { bytes: [0; CONTROL_BYTES], len: 0 }
     }
 }
 
@@ -105,7 +105,7 @@ impl Control {
 
     /// Sets the number of bytes that the kernel wrote.
     pub(crate) fn set_len(&mut self, len: usize) {
-        self.len = len.min(ROOM);
+        self.len = len.min(CONTROL_BYTES);
     }
 
     /// Removes all messages.
@@ -115,14 +115,14 @@ impl Control {
 
     /// Appends a message. One that does not fit is left out; four of an `int` do.
     pub(crate) fn push(&mut self, level: c_int, kind: c_int, data: &[u8]) {
-        let end = HEADER + data.len();
+        let end = CMSG_HEADER_BYTES + data.len();
         let room = &mut self.bytes[self.len..];
         debug_assert!(end.next_multiple_of(WORD) <= room.len(), "too many control messages");
         let Some(message) = room.get_mut(..end.next_multiple_of(WORD)) else { return };
         message[..WORD].copy_from_slice(&end.to_ne_bytes());
         message[WORD..WORD + 4].copy_from_slice(&level.to_ne_bytes());
-        message[WORD + 4..HEADER].copy_from_slice(&kind.to_ne_bytes());
-        message[HEADER..end].copy_from_slice(data);
+        message[WORD + 4..CMSG_HEADER_BYTES].copy_from_slice(&kind.to_ne_bytes());
+        message[CMSG_HEADER_BYTES..end].copy_from_slice(data);
         message[end..].fill(0);
         self.len += message.len();
     }
@@ -135,7 +135,7 @@ impl Control {
             let (level, after) = after.split_first_chunk()?;
             let (kind, _) = after.split_first_chunk()?;
             let len = usize::from_ne_bytes(*len);
-            let data = rest.get(HEADER..len)?;
+            let data = rest.get(CMSG_HEADER_BYTES..len)?;
             rest = rest.get(len.next_multiple_of(WORD)..).unwrap_or_default();
             Some((c_int::from_ne_bytes(*level), c_int::from_ne_bytes(*kind), data))
         })
@@ -159,7 +159,7 @@ mod tests {
         let mut control = Control::default();
         control.push(1, 2, &7_i32.to_ne_bytes());
         control.push(3, 4, &[9]);
-        assert_eq!(control.bytes().len(), 2 * (HEADER + WORD));
+        assert_eq!(control.bytes().len(), 2 * (CMSG_HEADER_BYTES + WORD));
         let read: Vec<_> = control.iter().map(|(l, k, data)| (l, k, integer(data))).collect();
         assert_eq!(read, [(1, 2, Some(7)), (3, 4, Some(9))]);
         control.clear();
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn nonsense_lengths_end_the_list() {
-        for len in [0, 3, HEADER - 1, HEADER + WORD + 1, usize::MAX - WORD] {
+        for len in [0, 3, CMSG_HEADER_BYTES - 1, CMSG_HEADER_BYTES + WORD + 1, usize::MAX - WORD] {
             let mut control = Control::default();
             control.push(1, 2, &[0; 4]);
             control.bytes[..WORD].copy_from_slice(&len.to_ne_bytes());

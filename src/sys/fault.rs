@@ -58,7 +58,7 @@ const SA_RESTART: u64 = libc::SA_RESTART as u64;
 const SA_RESETHAND: u64 = 0x8000_0000;
 
 /// Bit of a handler with [`SA_RESETHAND`] in a [`Record`]. No address of a program has it.
-const ONCE: usize = 1 << 63;
+const RESETHAND_BIT: usize = 1 << 63;
 
 /// `si_code` of a memory error that no instruction of this thread has met.
 const BUS_MCEERR_AO: c_int = 5;
@@ -109,7 +109,7 @@ impl Slot {
 /// A [`SignalAction`], word by word. Only the holder of the [`Lock`] writes, except that the signal handler removes
 /// a handler that is to be called once.
 struct Record {
-    /// With [`ONCE`].
+    /// With [`RESETHAND_BIT`].
     handler: AtomicUsize,
     flags: AtomicU64,
     restorer: AtomicUsize,
@@ -128,7 +128,7 @@ impl Record {
 
     fn load(&self) -> SignalAction {
         SignalAction {
-            handler: self.handler.load(Ordering::Relaxed) & !ONCE,
+            handler: self.handler.load(Ordering::Relaxed) & !RESETHAND_BIT,
             flags: self.flags.load(Ordering::Relaxed),
             restorer: self.restorer.load(Ordering::Relaxed),
             mask: self.mask.load(Ordering::Relaxed),
@@ -140,14 +140,15 @@ impl Record {
         self.restorer.store(action.restorer, Ordering::Relaxed);
         self.mask.store(action.mask, Ordering::Relaxed);
         let is_once = action.has_handler() && action.flags & SA_RESETHAND != 0;
-        self.handler.store(action.handler | if is_once { ONCE } else { 0 }, Ordering::Release);
+        self.handler
+            .store(action.handler | if is_once { RESETHAND_BIT } else { 0 }, Ordering::Release);
     }
 
     /// Returns the handler for a signal that is delivered. One with `SA_RESETHAND` is returned once, and `SIG_DFL` then.
     fn take(&self) -> usize {
-        let next = |handler| (handler & ONCE != 0).then_some(SIG_DFL);
+        let next = |handler| (handler & RESETHAND_BIT != 0).then_some(SIG_DFL);
         let taken = self.handler.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
-        taken.unwrap_or_else(|handler| handler) & !ONCE
+        taken.unwrap_or_else(|handler| handler) & !RESETHAND_BIT
     }
 }
 
@@ -483,7 +484,7 @@ mod tests {
     /// are async-signal-safe.
     fn in_child(child: impl FnOnce()) -> c_int {
         assert_ready();
-        let _alone = crate::sys::STARTING.write().unwrap();
+        let _alone = crate::sys::PROCESS_START.write().unwrap();
         // SAFETY: the child makes calls that are async-signal-safe, and ends.
         let process = unsafe { libc::fork() };
         assert!(process >= 0);

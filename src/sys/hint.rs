@@ -21,7 +21,7 @@ pub(crate) fn prefetch<T>(value: &T) {
 /// into a vector.
 #[inline]
 #[must_use]
-pub(crate) fn by_itself(word: u64) -> u64 {
+pub(crate) fn opaque_word(word: u64) -> u64 {
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
     {
         let mut word = word;

@@ -68,7 +68,7 @@ pub(crate) use ffi::offload_tap;
 pub(crate) use ffi::{at_exit, attach_reuseport, drops, is_privileged, set_option, user_of_peer};
 #[cfg(feature = "runtime")]
 pub use fork::{PerProcess, generation};
-pub(crate) use hint::{by_itself, prefetch};
+pub(crate) use hint::{opaque_word, prefetch};
 #[cfg(feature = "runtime")]
 pub(crate) use interface::{Interface, interface_of};
 #[cfg(feature = "tap")]
@@ -82,7 +82,7 @@ pub(crate) use messages::{
     send_many, send_one, send_to_peer,
 };
 #[cfg(all(test, feature = "runtime"))]
-pub(crate) use process::STARTING;
+pub(crate) use process::PROCESS_START;
 #[cfg(feature = "runtime")]
 pub(crate) use process::{has_net_raw, monotonic, processor_time, user};
 #[cfg(feature = "runtime")]

@@ -26,9 +26,9 @@ const FAULTS: u32 = 3;
 /// Thread that tries; 0 without a trial.
 static THREAD: AtomicI32 = AtomicI32::new(0);
 /// Address of the missing page.
-static MISSING: AtomicUsize = AtomicUsize::new(0);
+static MISSING_PAGE: AtomicUsize = AtomicUsize::new(0);
 /// Faults of the trial that may still come.
-static LEFT: AtomicU32 = AtomicU32::new(0);
+static FAULTS_LEFT: AtomicU32 = AtomicU32::new(0);
 
 /// Whether this process runs on valgrind, by the client request `RUNNING_ON_VALGRIND` of `valgrind.h`. On a processor
 /// the instructions have no effect: they rotate a register by 128 bits.
@@ -86,8 +86,8 @@ pub(super) fn succeeds() -> bool {
 fn ends_at(start: *mut u8, missing: *mut u8) -> bool {
     const BEFORE: usize = 24;
     let mut bytes = [0; 2 * BEFORE];
-    MISSING.store(missing.addr(), Ordering::Relaxed);
-    LEFT.store(FAULTS, Ordering::Relaxed);
+    MISSING_PAGE.store(missing.addr(), Ordering::Relaxed);
+    FAULTS_LEFT.store(FAULTS, Ordering::Relaxed);
     THREAD.store(thread(), Ordering::Release);
     let at = missing.wrapping_sub(BEFORE);
     let len = bytes.len();
@@ -100,7 +100,8 @@ fn ends_at(start: *mut u8, missing: *mut u8) -> bool {
     // SAFETY: as above.
     let is_missed = !unsafe { store_ascending(missing, &[1; 8]) };
     THREAD.store(0, Ordering::Release);
-    let was_found = LEFT.load(Ordering::Relaxed) == 0 && MISSING.load(Ordering::Relaxed) != 0;
+    let was_found =
+        FAULTS_LEFT.load(Ordering::Relaxed) == 0 && MISSING_PAGE.load(Ordering::Relaxed) != 0;
     // SAFETY: mapped by the caller, or in place of that.
     let _ = unsafe { mm::munmap(start.cast(), 2 * page_size()) };
     is_read && is_written && is_stored && is_missed && was_found
@@ -113,12 +114,12 @@ pub(super) fn is_tried(is_recognized: bool) -> bool {
     if trying == 0 || trying != thread() {
         return false;
     }
-    let left = LEFT.load(Ordering::Relaxed);
+    let left = FAULTS_LEFT.load(Ordering::Relaxed);
     if is_recognized && left > 0 {
-        LEFT.store(left - 1, Ordering::Relaxed);
+        FAULTS_LEFT.store(left - 1, Ordering::Relaxed);
         return true;
     }
-    let missing = MISSING.swap(0, Ordering::Relaxed);
+    let missing = MISSING_PAGE.swap(0, Ordering::Relaxed);
     let access = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::PRIVATE | MapFlags::FIXED;
     // SAFETY: it replaces a page of the trial.

@@ -37,4 +37,4 @@ fn nanos_of(clock: ClockId) -> u64 {
 /// Held for writing while a test starts a process, which has all descriptors for a moment; and for reading by tests in
 /// which a descriptor that was dropped must be closed.
 #[cfg(test)]
-pub(crate) static STARTING: std::sync::RwLock<()> = std::sync::RwLock::new(());
+pub(crate) static PROCESS_START: std::sync::RwLock<()> = std::sync::RwLock::new(());

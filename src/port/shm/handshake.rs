@@ -242,7 +242,7 @@ mod tests {
     }
 
     fn spawn(command: &mut Command) -> Child {
-        let _alone = sys::STARTING.write().unwrap();
+        let _alone = sys::PROCESS_START.write().unwrap();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
     }
 

@@ -337,7 +337,7 @@ mod tests {
     use super::*;
     use crate::port::udp::tests::config;
     use crate::port::wait_readable;
-    use crate::sys::STARTING;
+    use crate::sys::PROCESS_START;
 
     fn is_readable(incoming: &Incoming) -> bool {
         wait_readable(&[incoming.descriptor()], Some(Duration::ZERO)).unwrap()
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn name_that_was_taken_is_listened_at_when_it_is_free() {
-        let _no_new_process = STARTING.read().unwrap();
+        let _no_new_process = PROCESS_START.read().unwrap();
         let (here, there) = (config().ip, config().ip);
         let squatter = handshake::squat(there);
         let mut incoming = Incoming::open(there).unwrap();
@@ -406,7 +406,7 @@ mod tests {
         bash.args(["--exact", "--ignored", "--nocapture"]);
         bash.arg("port::shm::incoming::tests::without_descriptors").env(ALONE, "yes");
         bash.stdout(Stdio::piped());
-        let starting = STARTING.write().unwrap();
+        let starting = PROCESS_START.write().unwrap();
         let bash = bash.spawn().unwrap();
         drop(starting);
         let output = bash.wait_with_output().unwrap();

@@ -23,7 +23,7 @@
 
 use crc32fast::Hasher;
 
-use crate::sys::by_itself;
+use crate::sys::opaque_word;
 
 /// Distances in bits from a bit to those that replace it.
 const REPLACEMENT_OFFSETS: [usize; 4] = [145, 183, 211, 300];
@@ -121,9 +121,9 @@ fn replace(word: u64, ahead: [u64; WORDS_AHEAD]) -> [u64; WORDS_AHEAD] {
         ahead[words] ^= word << bits;
         ahead[words + 1] ^= word >> (WORD_BITS - bits);
     }
-    // Without `by_itself`, the compiler uses vectors of two words, which takes twice as long, and on an emulated
+    // Without `opaque_word`, the compiler uses vectors of two words, which takes twice as long, and on an emulated
     // processor three times, because of their dependencies.
-    ahead.map(by_itself)
+    ahead.map(opaque_word)
 }
 
 fn by_crc32fast(crc: u32, bytes: &[u8]) -> u32 {
