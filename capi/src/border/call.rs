@@ -41,6 +41,15 @@ impl From<io::Error> for Errno {
     }
 }
 
+/// Returns a count, index or offset of C.
+///
+/// # Errors
+///
+/// `EINVAL` if it is negative or too large.
+pub(crate) fn size_from(number: impl TryInto<usize>) -> Result<usize, Errno> {
+    number.try_into().map_err(|_| Errno::INVALID)
+}
+
 /// Runs the body of a function, and stores its error in `errno`. A panic becomes `EIO`, because it must not
 /// unwind into frames of C; its message is then already on standard error.
 fn run<R>(body: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {

@@ -20,7 +20,7 @@ mod plain;
 mod pointer;
 
 pub(crate) use call::{
-    Errno, handle_or_null, int_or_minus_one, value_or, without_result, zero_or_errno,
+    Errno, handle_or_null, int_or_minus_one, size_from, value_or, without_result, zero_or_errno,
 };
 pub(crate) use exit::at_exit;
 pub(crate) use handle::Pointee;

@@ -9,7 +9,7 @@ use softroce::verbs::{
 
 use super::memory::{bind_info, sge};
 use crate::abi::{In, RecvWr, SEND_INLINE, SendWr, Sge};
-use crate::border::Errno;
+use crate::border::{Errno, size_from};
 
 /// `ibv_wr_opcode`.
 const WRITE: c_uint = 0;
@@ -62,7 +62,7 @@ pub(crate) fn inline(places: impl Iterator<Item = (In<u8>, usize)>) -> Result<Se
 }
 
 fn count(found: c_int) -> Result<usize, Errno> {
-    usize::try_from(found).map_err(|_| Errno::INVALID)
+    size_from(found)
 }
 
 /// Returns the operation of a request.

@@ -9,7 +9,7 @@ use super::cq_ex::READ;
 use crate::abi::{
     CqInitAttrEx, Handle, IbvCompChannel, IbvContext, IbvCq, In, ModifyCqAttr, Out, UserData, Wc,
 };
-use crate::border::{Errno, handle_or_null, int_or_minus_one, zero_or_errno};
+use crate::border::{Errno, handle_or_null, int_or_minus_one, size_from, zero_or_errno};
 use crate::convert::completion::wc;
 use crate::objects::cq::{Cq, CqFields};
 
@@ -25,11 +25,6 @@ fn create(
     Cq::create(&fields, verbs)
 }
 
-/// Returns a number of completions.
-fn depth(cqe: c_int) -> Result<usize, Errno> {
-    usize::try_from(cqe).map_err(|_| Errno::INVALID)
-}
-
 pub(crate) extern "C" fn create_cq(
     context: Handle<IbvContext>,
     cqe: c_int,
@@ -41,7 +36,7 @@ pub(crate) extern "C" fn create_cq(
         let config = CqConfig {
             channel: channel.optional()?.map(|channel| &channel.verbs),
             comp_vector: u32::try_from(comp_vector).map_err(|_| Errno::INVALID)?,
-            ..CqConfig::new(depth(cqe)?)
+            ..CqConfig::new(size_from(cqe)?)
         };
         create(context, channel, cq_context, &config)
     })
@@ -78,7 +73,7 @@ pub(crate) extern "C" fn create_cq_ex(
             ignore_overrun: flags & IGNORE_OVERRUN != 0,
             single_threaded: flags & SINGLE_THREADED != 0,
             parent_domain: parent,
-            ..CqConfig::new(usize::try_from(attr.cqe).map_err(|_| Errno::INVALID)?)
+            ..CqConfig::new(size_from(attr.cqe)?)
         };
         create(context, attr.channel, attr.cq_context, &config)
     })
@@ -87,7 +82,7 @@ pub(crate) extern "C" fn create_cq_ex(
 pub(crate) extern "C" fn resize_cq(cq: Handle<IbvCq>, cqe: c_int) -> c_int {
     zero_or_errno(|| {
         let cq = cq.get()?;
-        cq.verbs.resize(depth(cqe)?)?;
+        cq.verbs.resize(size_from(cqe)?)?;
         cq.c.cqe.store(cqe, Ordering::Relaxed);
         Ok(())
     })
@@ -125,7 +120,7 @@ pub(crate) extern "C" fn destroy_cq(cq: Handle<IbvCq>) -> c_int {
 
 pub(crate) extern "C" fn poll_cq(cq: Handle<IbvCq>, max: c_int, to: Out<Wc>) -> c_int {
     int_or_minus_one(|| {
-        let count = cq.get()?.poll(depth(max)?, |n, completion| to.write_at(n, wc(completion)));
+        let count = cq.get()?.poll(size_from(max)?, |n, completion| to.write_at(n, wc(completion)));
         c_int::try_from(count).map_err(|_| Errno::INVALID)
     })
 }

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use smallvec::SmallVec;
 
 use crate::abi::{AllocDmAttr, DmHead, Handle, IbvContext, IbvDm, IbvMr, IbvPd, In, Out};
-use crate::border::{Errno, handle_or_null, zero_or_errno};
+use crate::border::{Errno, handle_or_null, size_from, zero_or_errno};
 use crate::convert::memory::access;
 use crate::objects::dm::Dm;
 use crate::objects::mr::Mr;
@@ -45,7 +45,7 @@ pub(crate) extern "C" fn reg_dm_mr(
     flags: c_uint,
 ) -> Handle<IbvMr> {
     handle_or_null(|| {
-        let offset = usize::try_from(offset).map_err(|_| Errno::INVALID)?;
+        let offset = size_from(offset)?;
         let dm = dm.get()?;
         let verbs = pd.get()?.verbs.reg_dm_mr(&dm.verbs, offset, len, access(flags)?)?;
         Mr::create(pd, std::ptr::null_mut(), len, verbs, Some(dm.regions.join()))
@@ -55,7 +55,7 @@ pub(crate) extern "C" fn reg_dm_mr(
 /// Returns an offset in device memory. Offset and length must be multiples of 4 bytes, as adapters require:
 /// programs find that out here.
 fn word_offset(offset: u64, len: usize) -> Result<usize, Errno> {
-    let offset = usize::try_from(offset).map_err(|_| Errno::INVALID)?;
+    let offset = size_from(offset)?;
     let whole = offset.is_multiple_of(4) && len.is_multiple_of(4);
     whole.then_some(offset).ok_or(Errno::INVALID)
 }

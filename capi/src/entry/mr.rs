@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use softroce::verbs::{Access, Advice, MemoryRegion, ProtectionDomain, Rereg};
 
 use crate::abi::{Handle, IbvMr, IbvPd, In, Out, Sge};
-use crate::border::{Errno, handle_or_null, memory, value_or, zero_or_errno};
+use crate::border::{Errno, handle_or_null, memory, size_from, value_or, zero_or_errno};
 use crate::convert::memory::{access, sge};
 use crate::objects::mr::Mr;
 
@@ -155,7 +155,7 @@ pub(crate) extern "C" fn advise_mr(
         if flags & !ADVISE_FLUSH != 0 || count == 0 {
             return Err(Errno::INVALID);
         }
-        let count = usize::try_from(count).map_err(|_| Errno::INVALID)?;
+        let count = size_from(count)?;
         let sges: Vec<_> = list.array(count)?.map(sge).collect();
         Ok(pd.get()?.verbs.advise_mr(advice, flags & ADVISE_FLUSH != 0, &sges)?)
     })

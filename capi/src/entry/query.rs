@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use softroce::verbs::{Gid, PKey};
 
 use crate::abi::{self, DeviceAttr, DeviceAttrEx, Handle, IbvContext, In, Out, PortAttr, ValuesEx};
-use crate::border::{Errno, int_or_minus_one, zero_or_errno};
+use crate::border::{Errno, int_or_minus_one, size_from, zero_or_errno};
 use crate::convert::device_attr::{device_attr, device_attr_ex, gid_entry, port_attr};
 
 /// The number of the port. There is one.
@@ -62,11 +62,6 @@ pub(crate) extern "C" fn query_port(
     query_port_sized(context, port, to, abi::OLD_PORT_ATTR_BYTES)
 }
 
-/// Returns an index of a table.
-fn index(index: c_int) -> Result<usize, Errno> {
-    usize::try_from(index).map_err(|_| Errno::INVALID)
-}
-
 pub(crate) extern "C" fn query_gid(
     context: Handle<IbvContext>,
     port: u8,
@@ -75,7 +70,7 @@ pub(crate) extern "C" fn query_gid(
 ) -> c_int {
     int_or_minus_one(|| {
         check_port(port)?;
-        to.write(context.get()?.verbs.query_gid(index(at)?)?.0);
+        to.write(context.get()?.verbs.query_gid(size_from(at)?)?.0);
         Ok(0)
     })
 }
@@ -89,7 +84,7 @@ pub(crate) extern "C" fn query_gid_type(
 ) -> c_int {
     int_or_minus_one(|| {
         check_port(port)?;
-        let at = usize::try_from(at).map_err(|_| Errno::INVALID)?;
+        let at = size_from(at)?;
         let _: Gid = context.get()?.verbs.query_gid(at)?;
         to.write(abi::GID_TYPE_SYSFS_ROCE_V2);
         Ok(0)
@@ -112,7 +107,7 @@ pub(crate) extern "C" fn query_gid_ex(
     zero_or_errno(|| {
         check_port(port)?;
         check_entry(flags, size)?;
-        let at = usize::try_from(at).map_err(|_| Errno::INVALID)?;
+        let at = size_from(at)?;
         let found = context.get()?.verbs.query_gid_ex(at)?;
         to.write(gid_entry(&found));
         Ok(())
@@ -152,7 +147,7 @@ pub(crate) extern "C" fn query_pkey(
 ) -> c_int {
     int_or_minus_one(|| {
         check_port(port)?;
-        to.write(context.get()?.verbs.query_pkey(index(at)?)?.0.to_be());
+        to.write(context.get()?.verbs.query_pkey(size_from(at)?)?.0.to_be());
         Ok(0)
     })
 }
