@@ -1,4 +1,4 @@
-//! Checks the packets of a capture one by one.
+//! The checker of a capture, packet by packet.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -28,7 +28,7 @@ use crate::flow::{Direction, Limits, LoopbackFilter, SeenPacket, Tracker};
 #[derive(Debug)]
 pub struct Checker {
     tracker: Tracker,
-    /// Habits that were told.
+    /// Quirks that every packet repeats and that have been reported.
     quirks: HashSet<(Direction, Rule, Role)>,
     looped: LoopbackFilter,
     counts: Counts,
@@ -36,31 +36,31 @@ pub struct Checker {
     findings: Vec<Finding>,
 }
 
-/// How many there were.
+/// Counts of a capture.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Frames of the capture.
+    /// Number of frames.
     pub packets: u64,
-    /// Those that are RoCEv2.
+    /// Number of RoCEv2 packets.
     pub roce_packets: u64,
-    /// Their ICRCs.
+    /// Number of packets by the verdict on their ICRC.
     pub icrc: IcrcCounts,
-    /// Findings, by rule and severity.
+    /// Number of findings by rule and severity.
     pub findings: BTreeMap<(Rule, Severity), u64>,
 }
 
 impl Counts {
-    /// Findings of this severity.
+    /// Returns the number of findings of a severity.
     pub fn of(&self, severity: Severity) -> u64 {
         self.findings.iter().filter(|((_, of), _)| *of == severity).map(|(_, n)| n).sum()
     }
 }
 
-/// Quirks of so many directions are told once; then all may be told again.
+/// Number of reported quirks that are remembered; then all may be reported again.
 const MAX_REPORTED_QUIRKS: usize = 1 << 16;
 
 impl Checker {
-    /// A checker without packets; `limits` bound its memory of connections.
+    /// Creates a checker; `limits` bound its memory of connections.
     pub fn new(limits: Limits) -> Self {
         Self {
             tracker: Tracker::new(limits),
@@ -72,7 +72,7 @@ impl Checker {
         }
     }
 
-    /// Takes a frame of a capture.
+    /// Checks a frame of a capture.
     pub fn packet(&mut self, packet: &Packet<'_>) -> &[Finding] {
         match packet.ip {
             Ok(ip) => self.directed(packet.number, packet.time, packet.direction, ip),
@@ -84,14 +84,14 @@ impl Checker {
         }
     }
 
-    /// Takes an IP packet; a capture may have cut it. Gives what is found of it: of a burst that was
-    /// captured before it was cut up, what is found of each of its packets.
+    /// Checks an IP packet, which the capture may have truncated. Returns the findings; of an unsegmented burst,
+    /// those of each of its packets.
     pub fn ip_packet(&mut self, number: u64, time: Option<Duration>, ip: &[u8]) -> &[Finding] {
         self.directed(number, time, None, ip)
     }
 
-    /// Takes an IP packet that the capturing device sent or received. The received copy of a packet
-    /// that the device sent to itself is counted, and has no findings.
+    /// Checks an IP packet that the capturing device sent or received. The received copy of a packet that the device
+    /// sent to itself is counted, and has no findings.
     pub(super) fn directed(
         &mut self,
         number: u64,
@@ -103,7 +103,7 @@ impl Checker {
         self.findings.clear();
         self.found.clear();
         match dissect(ip) {
-            // Of a burst none does, so this is all there is.
+            // The ICRC of a burst as a whole never matches, so this is one packet.
             Ok(Some(roce)) if roce.icrc == Icrc::Good => self.roce(number, time, direction, &roce),
             Ok(Some(datagram)) => {
                 for roce in datagram.segments() {
@@ -126,12 +126,12 @@ impl Checker {
         &self.findings
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub const fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// What is remembered of connections.
+    /// Returns the tracker of connections.
     pub const fn tracker(&self) -> &Tracker {
         &self.tracker
     }
@@ -150,7 +150,7 @@ impl Checker {
         let from = roce.ip.source.ip();
         match &roce.datagram {
             Ok(datagram) => self.datagram(number, time, roce, datagram),
-            // Its headers were not captured.
+            // The headers were not captured.
             Err(_) if roce.icrc == Icrc::Cut => {}
             Err(error) => {
                 self.found.push(packet::malformed(error));
@@ -159,7 +159,7 @@ impl Checker {
         }
     }
 
-    /// Whether the packet may be what its sender sent. One with a bad ICRC is not.
+    /// Counts the ICRC; returns whether the packet may be as its sender sent it. A bad ICRC rules that out.
     fn icrc(&mut self, number: u64, time: Option<Duration>, roce: &RocePacket<'_>) -> bool {
         let from = roce.ip.source.ip();
         match roce.icrc {
@@ -224,7 +224,7 @@ impl Checker {
             return;
         }
         if !whole {
-            // It may be a burst, of which only the first packet is known.
+            // The packet may be a burst, of which only the first packet is known.
             self.found
                 .iter_mut()
                 .filter(|found| found.rule.is_of_length())
@@ -241,7 +241,7 @@ impl Checker {
         });
     }
 
-    /// Turns what was found into findings.
+    /// Turns raw findings into findings.
     fn tell(
         &mut self,
         packet: u64,
@@ -267,8 +267,8 @@ impl Checker {
     }
 }
 
-/// Of what must be the same when a packet is sent again, besides opcode and length. The AETH of a READ
-/// response may be another, and is left out.
+/// Returns a digest of the fields that a retransmission must repeat, besides opcode and length. The AETH of a READ
+/// response may differ, and is left out.
 fn digest(roce: &RocePacket<'_>, datagram: &Datagram<'_>) -> u32 {
     let bytes = roce.ip.payload;
     let end = bytes.len().saturating_sub(ICRC_LEN + usize::from(datagram.bth.pad));
@@ -277,7 +277,7 @@ fn digest(roce: &RocePacket<'_>, datagram: &Datagram<'_>) -> u32 {
     crc32fast::hash(bytes.get(Bth::LEN + aeth..end).unwrap_or_default())
 }
 
-/// The source address in an IP header.
+/// Returns the source address in an IP header.
 fn source(ip: &[u8]) -> Option<IpAddr> {
     match ip.first()? >> 4 {
         4 => Some(Ipv4Addr::from(*ip.get(12..)?.first_chunk::<4>()?).into()),

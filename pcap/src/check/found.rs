@@ -1,4 +1,4 @@
-//! Findings without the host that is to blame.
+//! Findings without the host at fault.
 
 use super::{Rule, Severity};
 
@@ -49,7 +49,7 @@ impl RawFinding {
         Self::sender(rule, Severity::Violation, seen, expected)
     }
 
-    /// Makes it a note: the finding may be wrong.
+    /// Downgrades the finding to a note, because it may be wrong.
     pub(super) fn doubt(&mut self) {
         self.severity = Severity::Note;
         self.role = Role::Unknown;

@@ -1,4 +1,4 @@
-//! What the place of a packet in its connection means: events become findings.
+//! The findings that follow from events.
 
 use softroce::wire::text::PacketLine;
 use softroce::wire::{Aeth, Datagram, NakCode, Operation, SequenceError, Syndrome, Transport};
@@ -9,7 +9,7 @@ use crate::flow::{
     Cause, CmEvent, Event, NakEvent, ReadResponse, RequestEvent, ResponseEvent, SequenceEvent,
 };
 
-/// What a syndrome says by itself.
+/// Checks the syndrome of an AETH.
 pub(super) fn syndrome(datagram: &Datagram<'_>, found: &mut Vec<RawFinding>) {
     let Some(Aeth { syndrome, .. }) = datagram.aeth() else { return };
     match syndrome {
@@ -28,7 +28,7 @@ pub(super) fn syndrome(datagram: &Datagram<'_>, found: &mut Vec<RawFinding>) {
     }
 }
 
-/// What an event means.
+/// Returns the finding of an event.
 pub(super) fn event(event: &Event, datagram: &Datagram<'_>) -> RawFinding {
     match event {
         Event::Sequence(event) => repetition(event, datagram),
@@ -40,7 +40,7 @@ pub(super) fn event(event: &Event, datagram: &Datagram<'_>) -> RawFinding {
     }
 }
 
-/// Packets that come again, or did not come.
+/// Returns the finding of a retransmission or missing request.
 fn repetition(event: &SequenceEvent, datagram: &Datagram<'_>) -> RawFinding {
     let unreliable = datagram.bth.opcode.transport() == Transport::Uc;
     match *event {
@@ -131,7 +131,7 @@ fn sequence(error: &SequenceError) -> RawFinding {
     RawFinding::violation(rule, error.to_string(), expected)
 }
 
-/// Requests that are not what they should be.
+/// Returns the finding of an irregular request.
 fn asking(event: &RequestEvent, datagram: &Datagram<'_>) -> RawFinding {
     let (opcode, len) = (datagram.bth.opcode, datagram.payload_len);
     match *event {
@@ -188,7 +188,7 @@ fn asking(event: &RequestEvent, datagram: &Datagram<'_>) -> RawFinding {
             let seen = format!("a WRITE of {sent} bytes");
             RawFinding::violation(Rule::WriteLength, seen, format!("{announced}, as its RETH says"))
         }
-        // rxe does not look at credits.
+        // rxe ignores credits.
         RequestEvent::BeyondCredits { by } => {
             let seen = format!("{}, {by} messages beyond the credits given", line(datagram));
             RawFinding::sender(Rule::Syndrome, Severity::Quirk, seen, "one, to ask for credits")
@@ -210,7 +210,7 @@ fn asking(event: &RequestEvent, datagram: &Datagram<'_>) -> RawFinding {
     }
 }
 
-/// NAKs and RNR NAKs, and what they mean for the rest.
+/// Returns the finding of a NAK or RNR NAK, or of a packet that contradicts one.
 fn refusal(event: &NakEvent, datagram: &Datagram<'_>) -> RawFinding {
     let seen = line(datagram);
     let of = |request: Option<(softroce::wire::Opcode, u64)>| match request {
@@ -279,7 +279,7 @@ fn refusal(event: &NakEvent, datagram: &Datagram<'_>) -> RawFinding {
     }
 }
 
-/// Acknowledgements, READ responses, atomic acknowledgements.
+/// Returns the finding of an acknowledgement or response.
 fn answering(event: &ResponseEvent, datagram: &Datagram<'_>) -> RawFinding {
     let seen = line(datagram);
     match *event {
@@ -361,7 +361,7 @@ fn answering(event: &ResponseEvent, datagram: &Datagram<'_>) -> RawFinding {
     }
 }
 
-/// READ responses that are not as requested.
+/// Returns the finding of a READ response.
 fn read_response(event: &ReadResponse, datagram: &Datagram<'_>) -> RawFinding {
     let seen = line(datagram);
     match *event {
@@ -395,7 +395,7 @@ fn read_response(event: &ReadResponse, datagram: &Datagram<'_>) -> RawFinding {
     }
 }
 
-/// Messages of the connection managers.
+/// Returns the finding of a message of the connection managers.
 fn managing(event: &CmEvent) -> RawFinding {
     match *event {
         CmEvent::Transaction { packet, expected, found } => {

@@ -1,4 +1,4 @@
-//! A checker behind a port, while packets go through it.
+//! A checker for the packets of a device in operation.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,7 +26,7 @@ struct State {
 }
 
 impl OnlineCheck {
-    /// Keeps the first `most` findings and counts all.
+    /// Creates a checker that keeps the first `most` findings and counts all.
     pub fn new(limits: Limits, most: usize) -> Self {
         let state = State { checker: Checker::new(limits), findings: Vec::new(), most };
         Self { state: Arc::new(Mutex::new(state)) }

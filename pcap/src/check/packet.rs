@@ -1,4 +1,4 @@
-//! The rules that a packet keeps or breaks by itself.
+//! The rules for single packets.
 
 use softroce::ids::Qpn;
 use softroce::net::ROCE_PORT;
@@ -12,13 +12,13 @@ use crate::dissect::RocePacket;
 
 const MIN_SOURCE_PORT: u16 = 0xc000;
 const MULTICAST: Qpn = Qpn::new(0xff_ffff);
-/// The longest message.
+/// Length of the longest message.
 const MAX_MESSAGE_BYTES: u32 = 1 << 31;
 const IPV6_LEN: usize = 40;
-/// The largest path MTU.
+/// Largest path MTU.
 const LARGEST_MTU: usize = 4096;
 
-/// Looks at IP header, UDP header and BTH. `whole` packets were captured to their end.
+/// Checks IP header, UDP header and BTH. `whole` packets were captured to their end.
 pub(super) fn headers(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &mut Vec<RawFinding>) {
     let port = roce.ip.source.port();
     if port < MIN_SOURCE_PORT {
@@ -73,13 +73,13 @@ pub(super) fn headers(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &mu
     }
 }
 
-/// Flags and reserved bits of any packet but a CNP.
+/// Checks flags and reserved bits of any packet but a CNP.
 fn flags(roce: &RocePacket<'_>, bth: &Bth, found: &mut Vec<RawFinding>) {
     let bits = [4, 8].map(|at| roce.ip.payload.get(at).copied().unwrap_or_default());
     let reserved = [bits[0] & 0x3f, bits[1] & 0x7f];
     if reserved != [0, 0] {
         let seen = format!("reserved bits 0x{:02x} and 0x{:02x}", reserved[0], reserved[1]);
-        // The ICRC covers those of byte 8 only: a switch may have set the others.
+        // The ICRC covers the reserved bits of byte 8 only: a switch may have set the others.
         found.push(match reserved[1] {
             0 => {
                 RawFinding::new(Rule::ReservedBits, Severity::Quirk, Role::Unknown, seen, "0 and 0")
@@ -151,7 +151,7 @@ fn cnp(roce: &RocePacket<'_>, bth: &Bth, found: &mut Vec<RawFinding>) {
     }
 }
 
-/// Looks at lengths, padding and operands.
+/// Checks lengths, padding and operands.
 pub(super) fn content(
     roce: &RocePacket<'_>,
     datagram: &Datagram<'_>,
@@ -204,7 +204,7 @@ pub(super) fn content(
     }
 }
 
-/// Whether packets of an operation end with their headers.
+/// Returns whether packets of an operation end with their headers.
 const fn has_no_payload(operation: Operation) -> bool {
     use Operation::{Acknowledge, AtomicAcknowledge, CompareSwap, FetchAdd, Flush, ReadRequest};
     matches!(
@@ -244,7 +244,7 @@ fn unreliable_datagram(
     found: &mut Vec<RawFinding>,
 ) {
     let to = datagram.bth.dest_qp;
-    // rxe sends to the queue pair that the work request names.
+    // rxe sends to the queue pair of the work request.
     if roce.ip.destination.ip().is_multicast() && to != MULTICAST {
         let seen = format!("multicast to queue pair {to}");
         found.push(RawFinding::sender(Rule::MulticastQp, Severity::Quirk, seen, "0xffffff"));
@@ -274,7 +274,7 @@ fn unreliable_datagram(
     }
 }
 
-/// A datagram to the RoCE port that cannot be taken apart.
+/// Returns the finding of a datagram to the RoCE port that cannot be parsed.
 pub(super) fn malformed(error: &ParseError) -> RawFinding {
     let seen = error.to_string();
     match error {
@@ -298,7 +298,7 @@ pub(super) fn malformed(error: &ParseError) -> RawFinding {
     }
 }
 
-/// Whether an IP packet that cannot be taken apart is one to the RoCE port.
+/// Returns whether an IP packet that cannot be parsed goes to the RoCE port.
 pub(super) fn is_roce_behind(ip_packet: &[u8]) -> bool {
     let (udp, protocol, offset) = match ip_packet.first() {
         Some(first) if first >> 4 == 4 => {
@@ -312,7 +312,7 @@ pub(super) fn is_roce_behind(ip_packet: &[u8]) -> bool {
     protocol == Some(&17) && offset == 0 && udp >= 20 && port == Some(ROCE_PORT)
 }
 
-/// Whether a capture holds less of an IP packet than the length in its header.
+/// Returns whether a capture has less of an IP packet than the length in its header.
 pub(super) fn is_cut(ip_packet: &[u8]) -> bool {
     let len = match ip_packet.first().map(|first| first >> 4) {
         Some(4) => field(ip_packet, 2).map(usize::from),

@@ -1,4 +1,4 @@
-//! What tracking finds out about a packet.
+//! Events: facts about a packet that follow from its connection.
 
 use std::time::Duration;
 
@@ -6,61 +6,60 @@ use softroce::ids::{PKey, Qpn};
 use softroce::psn::Psn;
 use softroce::wire::{Opcode, Position, Reth, SequenceError, Transport};
 
-/// Something about a packet that only its place in its connection shows. A packet may have any
-/// number of them; one that is as it should be has none.
+/// A fact about a packet that follows from its connection. A packet may have any number of events; a regular one has
+/// none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Packets that come again, or did not come.
+    /// Retransmissions, and missing requests.
     Sequence(SequenceEvent),
-    /// Requests that are not what they should be.
+    /// Irregular requests.
     Request(RequestEvent),
-    /// NAKs and RNR NAKs, and what goes against them.
+    /// NAKs and RNR NAKs, and packets that contradict them.
     Nak(NakEvent),
-    /// Acknowledgements and responses that are not what they should be, or are missing.
+    /// Irregular or missing acknowledgements and responses.
     Response(ResponseEvent),
-    /// READ responses that are not what they should be, or are missing.
+    /// Irregular or missing READ responses.
     ReadResponse(ReadResponse),
-    /// Messages of the connection managers that do not fit one another.
+    /// Messages of the connection managers that contradict each other.
     Cm(CmEvent),
 }
 
-/// Packets that come again, or did not come.
+/// Retransmissions, and missing requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SequenceEvent {
     /// A request with a PSN that was sent before.
     Retransmitted {
-        /// The packet that had this PSN first, if the capture has it.
+        /// First packet with this PSN, if the capture has it.
         original: Option<u64>,
-        /// Why it was sent again.
+        /// Cause of the retransmission.
         cause: Cause,
-        /// The capture holds an acknowledgement of it: behind the point of capture that was lost,
-        /// or came too late.
+        /// The capture has an acknowledgement of the request, which was lost behind the point of capture or arrived
+        /// too late.
         acknowledged: bool,
-        /// It has another IPv4 identification than the first: no copy that the network has made.
+        /// The IPv4 identification differs from the first, so the network has not duplicated the packet.
         anew: bool,
     },
     /// Requests that were not captured: `count` of them from `first` on.
     Hole {
-        /// The first PSN that is missing.
+        /// First missing PSN.
         first: Psn,
-        /// How many are.
+        /// Number of missing PSNs.
         count: u32,
     },
-    /// A PSN from elsewhere, or one that has another meaning now: another connection has the same
-    /// numbers.
+    /// A PSN out of range, or one that has another meaning now: another connection has the same numbers.
     Restarted {
-        /// The PSN that would have come next.
+        /// PSN that was expected next.
         expected: Psn,
     },
     /// A retransmission before the time that an RNR NAK named.
     TooEarly {
-        /// The packet with the RNR NAK.
+        /// Packet with the RNR NAK.
         rnr: u64,
-        /// How long the requester waited.
+        /// Time that the requester waited.
         waited: Duration,
-        /// How long it had to.
+        /// Time that the RNR NAK named.
         timer: Duration,
-        /// It is no copy that the network has made.
+        /// The network has not duplicated the packet.
         certain: bool,
     },
 }
@@ -71,35 +70,35 @@ impl From<SequenceEvent> for Event {
     }
 }
 
-/// Requests that are not what they should be.
+/// Irregular requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequestEvent {
-    /// An opcode that may not come here.
+    /// An opcode that is not allowed at this place.
     Sequence(SequenceError),
-    /// A request with a PSN of the answer to a READ.
+    /// A request with a PSN of a READ response.
     InsideRead {
-        /// The READ's PSN.
+        /// PSN of the READ.
         first: Psn,
-        /// How many it takes.
+        /// Number of PSNs of the READ.
         count: u32,
     },
-    /// A READ that asks for the rest of an earlier one, and names other memory.
+    /// A READ of the rest of an earlier one that names other memory.
     ResumedElsewhere {
-        /// What it should have named.
+        /// The expected RETH.
         expected: Reth,
     },
-    /// A retransmission that is not what it repeats.
+    /// A retransmission that differs from the original.
     Differs {
-        /// The packet it repeats.
+        /// Packet with the original.
         original: u64,
-        /// The opcode that had.
+        /// Opcode of the original.
         opcode: Opcode,
-        /// The payload bytes it had.
+        /// Payload length of the original.
         len: usize,
     },
-    /// A FLUSH sent again with address 0.
+    /// A retransmitted FLUSH with address 0.
     FlushWithoutAddress {
-        /// The packet it repeats.
+        /// Packet with the original.
         original: u64,
     },
     /// A FIRST or MIDDLE of another size than the path MTU.
@@ -114,32 +113,32 @@ pub enum RequestEvent {
     },
     /// The two sides use different path MTUs.
     OtherMtu {
-        /// That of the other side.
+        /// Path MTU of the other side.
         other: usize,
     },
-    /// The packets of a WRITE hold more or less than its RETH says.
+    /// The packets of a WRITE add up to another length than its RETH says.
     WriteLength {
-        /// What the RETH says.
+        /// Length in the RETH.
         announced: u32,
-        /// What came.
+        /// Length of the packets.
         sent: u64,
     },
-    /// A message that takes a receive request, when the responder has told that there is none.
+    /// A message that consumes a receive request, beyond the credits of the responder.
     BeyondCredits {
-        /// Messages by which it is beyond the last that was allowed.
+        /// Number of messages beyond the last allowed one.
         by: u32,
     },
-    /// A packet of another transport than those before it. It changes nothing else.
+    /// A packet of another transport service than those before. It causes no other event.
     OtherTransport {
-        /// The transport of those before.
+        /// Transport service of the packets before.
         before: Transport,
     },
-    /// A packet of another partition than those before it.
+    /// A packet of another partition than those before.
     OtherPartition {
-        /// The P_Key of those before.
+        /// P_Key of the packets before.
         before: PKey,
     },
-    /// The end of a message, sent again without a request to acknowledge it.
+    /// The last packet of a message, retransmitted without AckReq.
     AgainWithoutAckReq,
 }
 
@@ -149,59 +148,58 @@ impl From<RequestEvent> for Event {
     }
 }
 
-/// NAKs and RNR NAKs, and what goes against them.
+/// NAKs and RNR NAKs, and packets that contradict them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NakEvent {
-    /// A NAK that asks for a missing packet.
+    /// A NAK for a missing packet.
     SequenceNak {
-        /// The request it asks for was captured: it was lost behind the point of capture.
+        /// Packet with the missing request, if the capture has it: it was lost behind the point of capture.
         captured: Option<u64>,
     },
     /// A second NAK for one gap.
     SequenceNakAgain {
-        /// The packet with the first.
+        /// Packet with the first NAK.
         first: u64,
-        /// Nothing in this direction is missing from the capture, and it comes too late for a copy
-        /// that the network has made.
+        /// No request is missing from the capture, and the NAK arrives too late for a copy made by the network.
         certain: bool,
     },
-    /// A NAK for a missing packet which is not missing: it met an RNR NAK.
+    /// A NAK for a packet that is not missing: the responder had sent an RNR NAK for it.
     SequenceNakAfterRnr {
-        /// The packet with the RNR NAK.
+        /// Packet with the RNR NAK.
         rnr: u64,
     },
-    /// A NAK or RNR NAK for what was acknowledged.
+    /// A NAK or RNR NAK for an acknowledged PSN.
     NakOfAcknowledged {
-        /// The newest that was acknowledged.
+        /// Newest acknowledged PSN.
         newest: Psn,
-        /// The MSN shows that the NAK is the later of the two.
+        /// The MSN shows that the NAK was sent after the acknowledgement.
         certain: bool,
     },
     /// An RNR NAK.
     RnrNak {
-        /// What was refused for now.
+        /// Request that the responder did not execute.
         request: Option<(Opcode, u64)>,
     },
-    /// An RNR NAK for a request that takes no receive request.
+    /// An RNR NAK for a request that consumes no receive request.
     RnrOfOther {
-        /// What was refused.
+        /// Opcode of the request.
         request: Opcode,
     },
     /// A NAK that ends the connection.
     Refused {
-        /// What was refused.
+        /// Request that the responder refused.
         request: Option<(Opcode, u64)>,
     },
     /// A NAK about memory for a request that names none.
     AccessNakOfSend {
-        /// What was refused.
+        /// Opcode of the request.
         request: Opcode,
     },
-    /// A request is answered after one before it was refused for good.
+    /// A response to a request after a NAK that ended the connection.
     AfterRefusal {
-        /// The packet with the NAK.
+        /// Packet with the NAK.
         nak: u64,
-        /// The PSN it refused.
+        /// PSN of the NAK.
         refused: Psn,
         /// The requests after the NAK show that there is no new connection with the same numbers.
         certain: bool,
@@ -214,73 +212,71 @@ impl From<NakEvent> for Event {
     }
 }
 
-/// Acknowledgements and responses that are not what they should be, or are missing.
+/// Irregular or missing acknowledgements and responses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResponseEvent {
     /// A response to a request that was not captured.
     Ahead {
-        /// The PSN that the requester would have sent next.
+        /// PSN that the requester would have sent next.
         next: Psn,
     },
-    /// An acknowledgement older than one that came before.
+    /// An acknowledgement older than an earlier one.
     Older {
-        /// The newest that was acknowledged.
+        /// Newest acknowledged PSN.
         newest: Psn,
-        /// It answers a repeated request.
+        /// It is the response to a duplicate request.
         after_duplicate: bool,
     },
-    /// An MSN that does not fit the messages sent.
+    /// An MSN that does not match the messages sent.
     Msn {
-        /// The smallest that fits.
+        /// Smallest matching MSN.
         low: u32,
-        /// The largest.
+        /// Largest matching MSN.
         high: u32,
-        /// It is above the largest, in a response that may have been sent again: it may count requests that the
-        /// capture lacks.
+        /// The MSN is above the largest, in a response that may be a repeated one: it may count requests missing from
+        /// the capture.
         may_count_more: bool,
     },
-    /// An answer to none of the requests that were captured between these hosts.
+    /// A response to no captured request between these hosts.
     Unasked,
-    /// An answer of the wrong kind.
+    /// A response of the wrong kind.
     WrongAnswer {
-        /// What it answers.
+        /// Opcode of the request.
         request: Opcode,
     },
-    /// An acknowledgement of a later request than a READ or atomic without a captured answer.
+    /// An acknowledgement of a request after a READ or atomic without a captured response.
     Unanswered {
-        /// The READ or atomic.
+        /// Opcode of the READ or atomic.
         request: Opcode,
-        /// Its PSN.
+        /// PSN of the READ or atomic.
         psn: Psn,
     },
-    /// A syndrome that is none of an ACK where only that may be.
+    /// A syndrome other than an ACK where only an ACK is allowed.
     NotAnAck,
-    /// An answer of another connection than those before: its queue pair is connected anew.
+    /// A response of another connection than those before: the queue pair was connected again.
     OtherConnection {
-        /// The queue pair that those before came from.
+        /// Queue pair of the responses before.
         before: Qpn,
     },
-    /// The answer to a READ comes after the answer to a later request, and the READ was not
-    /// repeated.
+    /// The response to a READ follows the response to a later request, and the READ was not repeated.
     Overtaken {
-        /// The packet that was first.
+        /// Packet with the response that came first.
         by: u64,
     },
-    /// More READs and atomics were outstanding than the responder takes at once: until this answer
-    /// to the oldest of them.
+    /// More READs and atomics were outstanding than the responder accepts, until this response to the oldest.
     TooManyOutstanding {
-        /// How many.
+        /// Number of outstanding READs and atomics.
         count: usize,
-        /// The packet with the newest of them.
+        /// Packet with the newest of them.
         newest: u64,
-        /// How many may be.
+        /// Number that the responder accepts.
         limit: usize,
     },
-    /// An atomic answered a second time with another value.
+    /// A second response to an atomic, with another value.
     AtomicChanged {
-        /// The packet with the first answer.
+        /// Packet with the first response.
         first: u64,
-        /// Its value.
+        /// Value in the first response.
         value: u64,
     },
 }
@@ -291,34 +287,34 @@ impl From<ResponseEvent> for Event {
     }
 }
 
-/// READ responses that are not what they should be, or are missing.
+/// Irregular or missing READ responses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadResponse {
     /// The response has another position than its PSN has in the READ.
     Position {
-        /// The position of its PSN.
+        /// Position of the PSN.
         expected: Position,
     },
     /// The response has another length than its part of the READ.
     Length {
-        /// The length of that part in bytes.
+        /// Length of that part in bytes.
         expected: usize,
     },
-    /// A READ that was resumed in its middle is answered with MIDDLE or LAST.
+    /// The response to a READ that was resumed in its middle is a MIDDLE or LAST.
     ResumedWithoutFirst,
     /// Responses are missing from the capture.
     Hole {
-        /// The PSN of the first.
+        /// First missing PSN.
         first: Psn,
-        /// How many are missing.
+        /// Number of missing PSNs.
         count: u32,
     },
-    /// The response comes again, and the capture has no second request for it.
+    /// A repeated response, without a second request in the capture.
     Again,
-    /// A repeated response has other data. The responder executes a repeated READ again, and its
-    /// memory may have changed: this is no violation.
+    /// A repeated response with other data. The responder executes a repeated READ again, and memory may have
+    /// changed: this is no violation.
     Changed {
-        /// The packet with the other data.
+        /// Packet with the first data.
         first: u64,
     },
 }
@@ -329,25 +325,25 @@ impl From<ReadResponse> for Event {
     }
 }
 
-/// Messages of the connection managers that do not fit one another.
+/// Messages of the connection managers that contradict each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CmEvent {
-    /// An answer with another transaction than its question.
+    /// A response with another transaction ID than its request.
     Transaction {
-        /// The packet with the question.
+        /// Packet with the request.
         packet: u64,
-        /// The transaction of the question.
+        /// Transaction ID of the request.
         expected: u64,
-        /// That of the answer.
+        /// Transaction ID of the response.
         found: u64,
     },
-    /// The sender of a REP will issue more READs and atomics at once than the REQ allows.
+    /// The REP announces more READs and atomics at once than the REQ allows.
     Depth {
-        /// The packet with the REQ.
+        /// Packet with the REQ.
         packet: u64,
-        /// What it allows.
+        /// Number that the REQ allows.
         allowed: u8,
-        /// What the REP says.
+        /// Number in the REP.
         found: u8,
     },
 }
@@ -358,29 +354,29 @@ impl From<CmEvent> for Event {
     }
 }
 
-/// Why a request was sent again.
+/// Cause of a retransmission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// A NAK asked for it.
+    /// A NAK for a missing packet.
     Nak {
-        /// The packet with the NAK.
+        /// Packet with the NAK.
         packet: u64,
     },
-    /// An RNR NAK put it off.
+    /// An RNR NAK.
     Rnr {
-        /// The packet with the RNR NAK.
+        /// Packet with the RNR NAK.
         packet: u64,
     },
-    /// A later request was answered and this READ or atomic was not.
+    /// A later request was acknowledged, and this READ or atomic has no response.
     Implied {
-        /// The packet with that answer.
+        /// Packet with that acknowledgement.
         packet: u64,
     },
-    /// Nothing was heard for so long.
+    /// The ACK timer of the requester expired.
     Timeout {
-        /// Since the requester's last packet.
+        /// Time since the requester's last packet.
         waited: Duration,
     },
-    /// The capture shows no reason. The network may have made two of one.
+    /// The capture shows no cause; the network may have duplicated the packet.
     Unknown,
 }
