@@ -63,7 +63,6 @@ const UNSAFE_FILES: [&str; 17] = [
 const WIDE_STRUCTS: &[(&str, &str)] = &[
     ("src/engine/attr.rs", "QpAttr"),
     ("src/engine/flat.rs", "FlatAttr"),
-    ("src/engine/qp.rs", "QueuePair"),
     ("src/verbs/info.rs", "DeviceInfo"),
     ("src/verbs/info.rs", "Limits"),
     ("capi/src/abi/attr.rs", "QpAttr"),

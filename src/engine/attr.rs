@@ -361,16 +361,16 @@ impl From<InitAttr> for QpAttr {
 pub enum RtrAttr {
     /// RC, and XRC targets.
     Rc {
-        /// Who the peer is.
+        /// The peer.
         peer: Peer,
-        /// READs and atomics that it may have outstanding here.
+        /// READs and atomics that the peer may have outstanding here.
         max_dest_rd_atomic: u8,
-        /// How long it must wait when there is no receive request.
+        /// Time that the peer must wait when there is no receive request.
         min_rnr_timer: RnrTimer,
     },
-    /// UC, and XRC initiators, which nobody asks for anything.
+    /// UC, and XRC initiators, which receive no requests.
     Uc {
-        /// Who the peer is.
+        /// The peer.
         peer: Peer,
     },
     /// UD, which has no peer of its own.

@@ -41,8 +41,8 @@ pub struct Config {
     /// of the same shard.
     pub shards: u8,
     /// The driver of the engine reads the receive queues of hosts of this machine
-    /// ([`Engine::poll_backlog`](super::Engine::poll_backlog)). What UC and UD send there is then limited by what is received, and
-    /// not by time.
+    /// ([`Engine::poll_backlog`](super::Engine::poll_backlog)). UC and UD packets to them are then limited by the bytes received,
+    /// and not by time.
     pub watches_backlogs: bool,
     /// Of so many queue pairs that were destroyed the counters are kept, the last ones.
     pub remembers_ended: usize,

@@ -196,7 +196,7 @@ impl FlatAttr {
             .transpose()
     }
 
-    /// Every attribute of a queue pair. What it was never given is zero.
+    /// Returns every attribute of a queue pair. An attribute that it was never given is zero.
     pub fn of(info: &QpInfo) -> Self {
         let QpInfo { state, attr, init, sq_draining, .. } = info;
         let empty = Self::default();
@@ -296,7 +296,7 @@ mod tests {
         let said = |change: fn(&mut FlatAttr), mask: AttrMask| {
             let mut attr = full();
             change(&mut attr);
-            // What the mask does not have is not looked at.
+            // Attributes outside of the mask are not checked.
             assert!(attr.select(AttrMask::all().difference(mask).bits()).is_ok());
             attr.select(mask.bits()).unwrap_err().to_string()
         };

@@ -130,12 +130,12 @@ impl Halves {
 
     /// Marks as faulted the memory that the last packets were written to: its message or request fails with the next
     /// packet.
-    pub(crate) fn lose_memory(&mut self) {
+    pub(crate) fn mark_faulted(&mut self) {
         if let Some(requester) = self.requester_mut() {
-            requester.lose_memory();
+            requester.mark_faulted();
         }
         if let Some(message) = self.receive.as_mut().and_then(ReceiveHalf::message) {
-            message.lose_memory();
+            message.mark_faulted();
         }
     }
 }

@@ -1,41 +1,41 @@
-//! How far to trust an IPv4 identification that was solved for.
+//! Prediction of IPv4 identifications that a socket hides.
 //!
-//! A socket hides the identification, and the ICRC covers it. It can be solved for, at the price of
-//! 16 of the ICRC's 32 bits. A peer that numbers its packets predictably is held to that, and most of the
-//! price is saved. This stack does so: what leaves from a socket without a peer has its place in a burst, and
-//! what goes to and fro through one with a peer is counted, from a number that nobody knows.
-//! So the first packets that are counted are copies of what came otherwise just before.
+//! The ICRC covers the identification, so it can be recovered from the ICRC, but then 16 of its 32 bits check nothing.
+//! The receiver therefore predicts the identifications of a peer, and rejects others once its predictions are right.
+//! Identifications of this stack are predictable: a packet from an unconnected socket has its index in the burst, and the
+//! kernel counts the packets of a connected socket from a random number. The first packets that it counts are copies of
+//! packets that have just come with an index.
 
 use crate::net::{Ipv4Fields, SHORT};
 use crate::wire::icrc::{Flow, Verdict};
 use crate::wire::packet::ICRC_LEN;
 
-/// Identifications up to this come from the place in a burst.
-const SMALL: u16 = 64;
+/// Identifications below this are an index in a burst.
+const MAX_BURST_INDEX: u16 = 64;
 
-/// How far apart two packets of a socket that counts may be: as many are lost, or come late.
-const NEAR: u16 = 64;
+/// Maximum distance of successive identifications that are counted: as many packets may be lost or late.
+const ID_WINDOW: u16 = 64;
 
-/// Predictable packets after which a peer is held to it.
-const HABIT: u8 = 16;
+/// Number of predicted packets after which other identifications are rejected.
+const PREDICTABLE_AFTER: u8 = 16;
 
-/// Unpredictable ones in a row after which it is let off: a route may have changed. Corruption
-/// passes for one of them once in 65,536.
-const CHANGE: u8 = 4;
+/// Number of successive unpredicted packets after which prediction starts again: a route may have changed. One corrupt
+/// packet in 65,536 counts as one.
+const RESET_AFTER: u8 = 4;
 
-/// What one peer's packets have looked like.
+/// Identifications of one peer so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Identification {
     predictable: u8,
     surprises: u8,
-    /// What was counted last.
+    /// Last identification that was counted.
     count: Option<u16>,
-    /// The ICRC of the last packet that was as expected, without a count.
+    /// ICRC of the last packet with the expected index.
     last: u32,
 }
 
 impl Identification {
-    /// What the ICRC of a datagram tells, as [`Flow::check`]: bad when it is not to be trusted.
+    /// Checks the ICRC of a datagram as [`Flow::check`] does. Bad also for an identification that is rejected.
     #[inline]
     pub(crate) fn check(
         &mut self,
@@ -63,7 +63,7 @@ impl Identification {
         if is_admitted { verdict } else { Verdict::Bad }
     }
 
-    /// The identification of the datagram that is counted next, if this is it.
+    /// Returns the next counted identification if the datagram has it.
     fn counts_on(&mut self, flow: &Flow, datagram: &[u8]) -> Option<u16> {
         let id = self.count?.wrapping_add(1);
         let next = Ipv4Fields { id, dont_fragment: true };
@@ -74,24 +74,24 @@ impl Identification {
         })
     }
 
-    /// Whether a datagram with this identification is to be taken.
+    /// Returns whether a datagram with this identification is accepted.
     fn admits(&mut self, id: u16, flow: &Flow, datagram: &[u8]) -> bool {
         if self.is_near(id) {
             return true;
         }
-        let is_habit = self.predictable >= HABIT;
-        // A count may begin at a number that is also a place in a burst.
+        let is_habit = self.predictable >= PREDICTABLE_AFTER;
+        // A count may begin at a number that is also an index in a burst.
         if is_habit && datagram.len() <= SHORT && self.is_copy(flow, datagram) {
             (self.count, self.surprises) = (Some(id), 0);
             return true;
         }
-        if id < SMALL {
+        if id < MAX_BURST_INDEX {
             return self.expected();
         }
         self.surprises += 1;
-        let is_taken = !is_habit || self.surprises >= CHANGE;
+        let is_taken = !is_habit || self.surprises >= RESET_AFTER;
         if is_taken {
-            // It numbers its packets as it likes. If it counts, this is where it is.
+            // Its identifications cannot be predicted. If it counts them, this is the last one.
             *self = Self { count: Some(id), ..Self::default() };
         }
         is_taken
@@ -103,21 +103,21 @@ impl Identification {
         true
     }
 
-    /// Whether this is about what is counted next. What is further on is what was counted last.
+    /// Returns whether the identification is near the last counted one. If it is ahead, it is the last counted one now.
     fn is_near(&mut self, id: u16) -> bool {
         let Some(count) = self.count else { return false };
         let (on, back) = (id.wrapping_sub(count), count.wrapping_sub(id));
-        if on <= NEAR {
+        if on <= ID_WINDOW {
             self.count = Some(id);
         }
-        let is_near = on <= NEAR || back <= NEAR;
+        let is_near = on <= ID_WINDOW || back <= ID_WINDOW;
         if is_near {
             self.surprises = 0;
         }
         is_near
     }
 
-    /// Whether this is what came last, but for its identification.
+    /// Returns whether the datagram is a copy of the last one with another identification.
     #[cold]
     fn is_copy(&self, flow: &Flow, datagram: &[u8]) -> bool {
         let covered = &datagram[..datagram.len().saturating_sub(ICRC_LEN)];
@@ -150,7 +150,7 @@ mod tests {
         /// One that is known to number its packets predictably.
         fn predictable() -> Self {
             let mut peer = Self::new();
-            assert!((0..HABIT).all(|number| peer.sends(number, 0)));
+            assert!((0..PREDICTABLE_AFTER).all(|number| peer.sends(number, 0)));
             peer
         }
 
@@ -207,8 +207,8 @@ mod tests {
         {
             assert!(peer.sends(7, id), "{id:#x}");
         }
-        assert!(!peer.sends(8, 164 + NEAR + 1) && !peer.sends(8, 164 - NEAR - 1));
-        assert!(peer.sends(8, 164 + NEAR));
+        assert!(!peer.sends(8, 164 + ID_WINDOW + 1) && !peer.sends(8, 164 - ID_WINDOW - 1));
+        assert!(peer.sends(8, 164 + ID_WINDOW));
     }
 
     #[test]
@@ -219,7 +219,10 @@ mod tests {
             for step in (1..300_u16).filter(|step| *step != lost) {
                 let id = 0xffc0_u16.wrapping_add(step);
                 assert!(peer.sends(7, id), "{id:#x} behind {lost}");
-                assert!(peer.sends(8, 0) && peer.sends(9, step % SMALL), "burst behind {id:#x}");
+                assert!(
+                    peer.sends(8, 0) && peer.sends(9, step % MAX_BURST_INDEX),
+                    "burst behind {id:#x}"
+                );
             }
         }
     }

@@ -1,8 +1,7 @@
 //! Multicast: groups, and the queue pairs that belong to them.
 //!
-//! A group is an IP address. The port joins it with its first member here and leaves it with its last;
-//! whoever drives the engine sees to that. A packet to a group is looked at once, and a copy goes to each
-//! member that takes it (IBTA vol 1, §10.5).
+//! A group is an IP address. The driver of the engine makes the port join it with its first member and leave it with
+//! its last. A packet to a group is checked once, and each member that accepts it gets a copy (IBTA vol 1, §10.5).
 
 use std::net::IpAddr;
 
@@ -23,10 +22,10 @@ pub enum McastError {
     #[doc(alias = "EINVAL")]
     #[error("a queue pair of {found} cannot belong to a multicast group, only one of UD")]
     Service {
-        /// What it is.
+        /// Its type.
         found: QpType,
     },
-    /// The GID is somebody's address.
+    /// The GID is a unicast address.
     #[doc(alias = "EINVAL")]
     #[error("{gid} is no multicast group: those are ::ffff:224.0.0.0/100 and ff00::/8")]
     NotAGroup {

@@ -74,7 +74,7 @@ pub use crate::transport::srq::XrcSrq;
 
 use crate::engine::groups::Groups;
 use crate::engine::peering::FlowPorts;
-use crate::engine::qp::{Extent, QueuePair};
+use crate::engine::qp::{QueuePair, TxScope};
 use crate::engine::run::{Run, Segments};
 use crate::engine::shared::Shared;
 use crate::engine::table::{QpTable, drop_reason};
@@ -94,7 +94,7 @@ use crate::transport::work::Completion;
 use crate::wire::Datagram;
 use crate::wire::icrc::Flow;
 
-/// What a queue pair looks like from outside.
+/// State and attributes of a queue pair.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_query_qp")]
 pub struct QpInfo {
@@ -102,8 +102,8 @@ pub struct QpInfo {
     pub state: QpState,
     /// Every attribute given since RESET.
     pub attr: QpAttr,
-    /// What it was created with, as it was granted. With a shared receive queue it has none of its
-    /// own: its limits are 0.
+    /// Attributes at creation, as granted. With a shared receive queue the limits of its own
+    /// receive queue are 0.
     #[doc(alias = "cap")]
     pub init: QpInit,
     /// In SQD: requests that were started before it are not complete.
@@ -124,19 +124,19 @@ pub struct Engine {
     timers: Timers,
     groups: Groups,
     flows: FlowPorts,
-    /// Slots of the GID table whose address is gone.
+    /// Slots of the GID table without an address.
     empty_gids: Vec<usize>,
     /// Queue pairs may be given controlled Q_Keys.
     controlled_qkeys: bool,
-    arriving: Arriving,
+    flow_cache: FlowCache,
     ended: VecDeque<(Qpn, Counters)>,
 }
 
-/// The flow of the buffer before, which is mostly that of the next.
+/// Flow of the last buffer, which mostly is that of the next one.
 #[derive(Debug, Default)]
-struct Arriving(Option<(SocketAddr, IpAddr, Flow)>);
+struct FlowCache(Option<(SocketAddr, IpAddr, Flow)>);
 
-impl Arriving {
+impl FlowCache {
     fn of(&mut self, meta: &RxMeta) -> Flow {
         let (source, destination) = (meta.source, meta.destination);
         match self.0 {
@@ -179,7 +179,7 @@ impl Engine {
             flows: FlowPorts::default(),
             empty_gids: Vec::new(),
             controlled_qkeys: false,
-            arriving: Arriving::default(),
+            flow_cache: FlowCache::default(),
             ended: VecDeque::new(),
         }
     }
@@ -196,7 +196,7 @@ impl Engine {
             return;
         }
         let meta = &rx.meta;
-        let flow = self.arriving.of(meta);
+        let flow = self.flow_cache.of(meta);
         let mut segments = Segments::of(&rx);
         let to_group = meta.destination.is_multicast();
         let mut touched = None;
@@ -224,8 +224,8 @@ impl Engine {
                     if let Some(before) = touched.replace(slot)
                         && before != slot
                     {
-                        place(&mut self.qps, &turn, before);
-                        settle(&mut self.qps, &mut self.ready, &mut self.timers, before);
+                        write_out(&mut self.qps, &turn, before);
+                        update_readiness(&mut self.qps, &mut self.ready, &mut self.timers, before);
                     }
                     let Some(qp) = self.qps.get_mut(slot) else { continue };
                     let run = Run::after(&arrival, bytes, &segments);
@@ -239,12 +239,12 @@ impl Engine {
             }
         }
         if let Some(slot) = touched {
-            place(&mut self.qps, &turn, slot);
-            settle(&mut self.qps, &mut self.ready, &mut self.timers, slot);
+            write_out(&mut self.qps, &turn, slot);
+            update_readiness(&mut self.qps, &mut self.ready, &mut self.timers, slot);
         }
     }
 
-    /// Looks at the queue pairs whose deadline is over.
+    /// Handles the expired timers of queue pairs.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(slot) = self.timers.expired(now) {
             let turn = self.epoch.enter();
@@ -261,7 +261,7 @@ impl Engine {
                 }
             }
             drop(turn);
-            self.settle(slot);
+            self.update_readiness(slot);
         }
     }
 
@@ -371,7 +371,7 @@ impl Engine {
             QpState::Err => {
                 qp.stop(&mut cx);
                 drop(turn);
-                self.settle(slot);
+                self.update_readiness(slot);
                 return Ok(());
             }
             _ => {}
@@ -397,7 +397,7 @@ impl Engine {
             _ => {}
         }
         drop(turn);
-        self.settle(slot);
+        self.update_readiness(slot);
         Ok(())
     }
 
@@ -428,7 +428,7 @@ impl Engine {
     ///
     /// It holds as long as there are connections to it. Later it may be forgotten, where there are many peers.
     pub fn set_peer_receive_buffer(&mut self, now: Instant, peer: IpAddr, bytes: u64) {
-        let window = self.shared.windows.passing_to(peer, now);
+        let window = self.shared.windows.transient_window(peer, now);
         self.shared.windows.set_limit(window, usable(bytes));
     }
 
@@ -462,7 +462,7 @@ impl Engine {
 
     fn next_burst(&mut self, now: Instant, out: &mut Burst) -> bool {
         loop {
-            // Who has waited for room goes first.
+            // Queue pairs that have waited for a window go first.
             let (slot, in_turn) = match self.shared.windows.next_in_turn(now) {
                 Some((window, slot)) => (slot, Some(window)),
                 None => match self.ready.pop_front() {
@@ -483,7 +483,7 @@ impl Engine {
                 None => qp.ready = false,
                 Some(_) => qp.waiting = None,
             }
-            if self.build(now, slot, in_turn, Extent::Everything, out) {
+            if self.build(now, slot, in_turn, TxScope::Everything, out) {
                 return true;
             }
         }
@@ -500,7 +500,7 @@ impl Engine {
         if !self.qps.get(slot).is_some_and(QueuePair::wants_to_request) {
             return false;
         }
-        let built = self.build(now, slot, None, Extent::Requests, out);
+        let built = self.build(now, slot, None, TxScope::Requests, out);
         if let Some(qp) = self.qps.get_mut(slot)
             && !qp.wants_to_send()
             && self.ready.back() == Some(&slot)
@@ -533,14 +533,14 @@ impl Engine {
         false
     }
 
-    /// The next host of which it matters how much waits there: somebody has more to send than would
-    /// fit by now, or half of what fits is used. Asks only [who said that it looks](Config::watches_backlogs).
+    /// Returns the next host whose receive queue the driver should read: a queue pair waits for its window, or half of
+    /// the window is used. `None` unless the driver [reads receive queues](Config::watches_backlogs).
     pub fn poll_backlog(&mut self) -> Option<IpAddr> {
         self.shared.windows.next_asked()
     }
 
-    /// The queue pair whose acknowledgement is all that there is to send. It may wait for more that
-    /// it can stand for, as long as the peer's timeout allows.
+    /// Returns the queue pair whose acknowledgement is the only packet to send. The driver may delay it to cover later
+    /// packets too, within the timeout of the peer.
     pub fn owes_only_acknowledgement(&self) -> Option<Qpn> {
         let alone = self.ready.len() == 1 && !self.shared.windows.has_opened();
         let qp = self.qps.get(*self.ready.front().filter(|_| alone)?)?;
@@ -582,20 +582,19 @@ impl Engine {
         !self.ready.is_empty() || self.shared.windows.has_opened()
     }
 
-    /// Whether [`poll_backlog`](Self::poll_backlog) has somebody.
+    /// Returns whether [`poll_backlog`](Self::poll_backlog) has a host.
     pub fn wants_backlog(&self) -> bool {
         self.shared.windows.has_asked()
     }
 
-    /// How many bursts were built, since this was last asked, whose packets nobody acknowledges.
-    /// Whoever sends many of them should receive in between: nothing that they lead to says so.
+    /// Returns the number of bursts of UC and UD packets built since the last call. No acknowledgement limits them, so a
+    /// driver that sends many should receive in between.
     pub fn take_unacknowledged(&mut self) -> usize {
         self.shared.windows.take_unacknowledged_bursts()
     }
 
-    /// Whether a stream of UC or UD messages uses up the last receive requests. What comes when there
-    /// are none is lost, so it may be better to leave it where it waits, and give whoever posts them
-    /// time to do so.
+    /// Returns whether a stream of UC or UD messages uses up the last receive requests. Messages without a receive
+    /// request are lost, so the driver may leave them in the socket until the application has posted some.
     pub fn is_short_of_receives(&self) -> bool {
         self.shared.outputs.shortage.is_near()
     }
@@ -612,25 +611,24 @@ impl Engine {
         })
     }
 
-    /// What has been counted: by all queue pairs, those that are destroyed included, and of packets that
-    /// belong to none.
+    /// Returns the counters of all queue pairs, destroyed ones included, and of packets that belong to none.
     pub fn counters(&self) -> Counters {
         self.shared.tally.sum()
     }
 
-    /// What a queue pair has counted.
+    /// Returns the counters of a queue pair.
     pub fn qp_counters(&self, qpn: Qpn) -> Option<Counters> {
         self.qps.slot(qpn).map(|slot| self.shared.tally.of(slot))
     }
 
-    /// What each queue pair has counted: first the [last](Config::remembers_ended) that were destroyed,
-    /// then those that there are.
+    /// Returns the counters of each queue pair: first of the [last](Config::remembers_ended) destroyed ones, then of
+    /// those that exist.
     pub fn counters_by_qp(&self) -> impl Iterator<Item = (Qpn, Counters)> {
         let live = self.qps.iter().map(|(slot, qp)| (qp.id.qpn, self.shared.tally.of(slot)));
         self.ended.iter().copied().chain(live)
     }
 
-    /// What the engine was made for.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -641,7 +639,7 @@ impl Engine {
         now: Instant,
         slot: usize,
         in_turn: Option<WindowId>,
-        extent: Extent,
+        scope: TxScope,
         out: &mut Burst,
     ) -> bool {
         let turn = self.epoch.enter();
@@ -651,7 +649,7 @@ impl Engine {
             return false;
         };
         qp.begin_burst(out);
-        let left = qp.transmit(&mut cx, extent, out);
+        let left = qp.transmit(&mut cx, scope, out);
         if let Some((window, want)) = left.blocked
             && qp.waiting.is_none()
         {
@@ -674,8 +672,8 @@ impl Engine {
         !out.is_empty()
     }
 
-    fn settle(&mut self, slot: usize) {
-        settle(&mut self.qps, &mut self.ready, &mut self.timers, slot);
+    fn update_readiness(&mut self, slot: usize) {
+        update_readiness(&mut self.qps, &mut self.ready, &mut self.timers, slot);
     }
 
     /// Agrees on the UDP source port of UD messages from this source GID with this flow label, as
@@ -695,18 +693,22 @@ impl Engine {
     }
 }
 
-/// After packets for the queue pair in `slot`: what they have brought is in memory, or it knows that it is
-/// not.
-fn place(qps: &mut QpTable, turn: &EpochGuard<'_>, slot: usize) {
+/// Writes the staged data of the packets for the queue pair in `slot`, or tells it that this has failed.
+fn write_out(qps: &mut QpTable, turn: &EpochGuard<'_>, slot: usize) {
     if turn.write_out().is_err()
         && let Some(qp) = qps.get_mut(slot)
     {
-        qp.lose_memory();
+        qp.mark_faulted();
     }
 }
 
-/// After an input: the queue pair in `slot` may have something to send, or a new deadline.
-fn settle(qps: &mut QpTable, ready: &mut VecDeque<usize>, timers: &mut Timers, slot: usize) {
+/// Updates the list of ready queue pairs and the timers after an input for the queue pair in `slot`.
+fn update_readiness(
+    qps: &mut QpTable,
+    ready: &mut VecDeque<usize>,
+    timers: &mut Timers,
+    slot: usize,
+) {
     let Some(qp) = qps.get_mut(slot) else { return };
     if !qp.ready && qp.wants_to_send() {
         qp.ready = true;

@@ -1,4 +1,4 @@
-//! How fast the send queue of one queue pair may go.
+//! Rate limit of a send queue.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ struct Limited {
 }
 
 impl Pacer {
-    /// Another rate from now on. What has been sent at the old one is forgotten.
+    /// Sets the rate. Bytes sent before do not count.
     pub(crate) fn set(&mut self, limit: RateLimit) {
         let limited = Limited { limit, through: Instant::ZERO, waits_until: None };
         *self = Self((limit.kbps != 0).then(|| Box::new(limited)));
@@ -90,7 +90,7 @@ impl Pacer {
         }
     }
 
-    /// So many bytes go now.
+    /// Counts bytes that are sent now.
     pub(crate) fn charge(&mut self, now: Instant, bytes: usize) {
         if let Some(limited) = &mut self.0
             && bytes > 0
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(pacer.waits_until(), Some(at(1000)));
         pacer.on_timeout(at(1000));
         assert_eq!((pacer.waits_until(), pacer.grant(at(1000))), (None, Some(1000)));
-        // Who has not used it does not get it back.
+        // Unused time is not credited.
         pacer.charge(at(5000), 300);
         assert_eq!((pacer.grant(at(5200)), pacer.waits_until()), (None, Some(at(5300))));
         pacer.set(RateLimit::kbps(16_000));

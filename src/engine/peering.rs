@@ -97,8 +97,8 @@ impl FlowPorts {
     }
 }
 
-/// Where a UD message goes. It leaves from the port of its flow, or else from that of `source_ports`
-/// which is for its source GID.
+/// Returns the destination of a UD message. Its source port is that of its flow, or else the one in `source_ports` for
+/// its source GID.
 pub(super) fn destination(
     to: &UdTarget,
     config: &Config,
@@ -111,7 +111,7 @@ pub(super) fn destination(
     let (index, label) = (to.av.sgid_index, to.av.flow_label);
     let of_flow = flows.0.get(&(index, label)).or_else(|| source_ports.get(usize::from(index)));
     path.source_port = of_flow.copied().unwrap_or(ROCE_PORT);
-    // Whatever number the request names, a group has but this (IBTA vol 1, §10.5).
+    // A group has this number, whichever the request names (IBTA vol 1, §10.5).
     let qpn = if path.destination.is_multicast() { Qpn::MULTICAST } else { to.qpn };
     Ok(Destination { path, qpn, qkey: to.qkey })
 }

@@ -1,4 +1,4 @@
-//! What may be posted to a queue pair, and why not.
+//! Limits of queue pairs, and errors of posting.
 
 use thiserror::Error;
 
@@ -40,7 +40,7 @@ impl Default for QpCap {
     }
 }
 
-/// Why a work request was not taken. Nothing has changed.
+/// Error for a work request that was not posted. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum PostError {
@@ -106,7 +106,7 @@ pub enum PostError {
     /// To bind or invalidate a window takes no bytes, nor does a FLUSH.
     #[error("{operation:?} has no message, and takes no {found} bytes")]
     LocalData {
-        /// What was asked for.
+        /// Requested value.
         operation: WcOpcode,
         /// Bytes given.
         found: u64,
@@ -132,7 +132,7 @@ pub enum PostError {
     /// A FLUSH asks for global visibility, persistence, or both.
     #[error("a FLUSH is to global visibility (1), persistence (2) or both, not to {bits:#x}")]
     FlushPlacement {
-        /// What was asked for.
+        /// Requested value.
         bits: u8,
     },
     /// The service has no such operation: UC no READs and atomics, nor SENDs that invalidate; UD
@@ -141,7 +141,7 @@ pub enum PostError {
     NoSuchOperation {
         /// The type of the queue pair.
         qp_type: QpType,
-        /// What was asked for.
+        /// Requested value.
         operation: WcOpcode,
     },
     /// An XRC queue pair only sends or only receives.
@@ -158,7 +158,7 @@ pub enum PostError {
     /// An XRC request needs a queue to go to.
     #[error("an XRC request needs the number of the shared receive queue that it is for")]
     NoSrqn,
-    /// A UD message needs somebody to go to.
+    /// A UD message without a destination.
     #[error("a UD message needs a target: address, queue pair number and queue key")]
     NoTarget,
     /// The target of a UD message cannot be reached from the source GID that it names.
@@ -173,9 +173,9 @@ pub enum PostError {
     #[doc(alias = "EINVAL")]
     #[error("the queue pair was created for {declared}, not for {found}")]
     NotDeclared {
-        /// What was asked for.
+        /// Requested value.
         found: SendOps,
-        /// What it was created for.
+        /// Operations that it was created for.
         declared: SendOps,
     },
     /// The queue pair was connected with `max_rd_atomic` 0.
@@ -185,7 +185,7 @@ pub enum PostError {
     NoReads,
 }
 
-/// What an operation asks for beside a message that is not too long.
+/// Checks the lengths that an operation needs, besides the maximum length of messages.
 fn check_lengths(op: &SendOp, found: u64) -> Result<(), PostError> {
     match *op {
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } if found != 8 => {
@@ -214,8 +214,8 @@ impl QpCap {
         max_inline_data: 0,
     };
 
-    /// What is granted where this is asked for: never less. So many inline bytes as a request holds
-    /// anyway are had for nothing.
+    /// Returns the limits granted for a request of these, none of them lower. A request holds some inline bytes at no
+    /// cost.
     #[must_use]
     pub fn granted(self) -> Self {
         Self { max_inline_data: self.max_inline_data.max(INLINE_BYTES), ..self }

@@ -1,4 +1,4 @@
-//! Work requests into an engine, one or a list.
+//! Posting of work requests, one or a list.
 
 use std::borrow::BorrowMut;
 
@@ -12,7 +12,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`PostError`]; nothing has changed. What goes wrong later is told by a completion.
+    /// [`PostError`]; nothing has changed. Later errors are reported by a completion.
     pub fn post_send(
         &mut self,
         now: Instant,
@@ -49,15 +49,15 @@ impl Engine {
             }
             Ok(())
         });
-        self.settle(slot);
+        self.update_readiness(slot);
         posted
     }
 
-    /// Whether all of these send requests would be taken if they were posted now, one after the other.
+    /// Checks whether these send requests could be posted now, one after the other.
     ///
     /// # Errors
     ///
-    /// Why the first that would not is refused.
+    /// Error of the first that could not.
     pub fn check_sends(&self, qpn: Qpn, requests: &[SendRequest]) -> Result<(), PostError> {
         let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp(qpn))?;
         let qp = self.qps.get(slot).ok_or(PostError::NoSuchQp(qpn))?;

@@ -1,4 +1,4 @@
-//! A queue pair: two halves, a state, and the attributes it was given.
+//! A queue pair: two halves, a state, and its attributes.
 
 use crate::engine::QpInit;
 use crate::engine::attr::{QpAttr, QpState, QpType};
@@ -47,7 +47,7 @@ pub(crate) struct QueuePair {
     /// The event `SQ_DRAINED` is raised when all started requests are complete.
     drained_event_due: bool,
     /// The acknowledgement did not fit the last burst: it comes first in the next.
-    close_first: bool,
+    ack_first: bool,
     /// It stands in the engine's list of those with something to send.
     pub(crate) ready: bool,
     /// It waits for room in this window.
@@ -76,21 +76,21 @@ struct PostLimits {
 /// All of a queue pair is prefetched for a packet when another queue pair had the packet before: cache lines count.
 const _: () = assert!(size_of::<QueuePair>() <= 12 * 64);
 
-/// What a burst is to carry.
+/// Packets that a burst may contain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Extent {
-    /// Answers, requests and the acknowledgement.
+pub(crate) enum TxScope {
+    /// Responses, requests and the acknowledgement.
     Everything,
     /// Requests, and the acknowledgement if they are several.
     Requests,
 }
 
-/// What a burst left undone.
+/// Packets that remain to be sent after a burst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Left {
-    /// There is more to send now.
+pub(crate) struct TxOutcome {
+    /// More can be sent now.
     pub(crate) more: bool,
-    /// There will be more when this window has this much room.
+    /// More can be sent when this window has this many bytes of room.
     pub(crate) blocked: Option<(WindowId, u64)>,
 }
 
@@ -111,7 +111,7 @@ impl QueuePair {
             identification: Identification::default(),
             established: false,
             drained_event_due: false,
-            close_first: false,
+            ack_first: false,
             ready: false,
             waiting: None,
             pacer: Pacer::default(),
@@ -217,7 +217,7 @@ impl QueuePair {
         let receives = match &mut self.receives {
             Receives::Own(receives) => receives,
             Receives::Shared(srqn) => return Err(PostError::Shared { qpn, srqn: *srqn }),
-            Receives::Named(_) | Receives::None => {
+            Receives::Xrc(_) | Receives::None => {
                 return Err(PostError::NoQueue { qpn, qp_type, queue: "receive" });
             }
         };
@@ -260,8 +260,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// What the ICRC of a datagram tells, as [`Flow::check`]. The peer of a connection is held to the way in
-    /// which it numbers its packets; of those who send datagrams each has his own.
+    /// Checks the ICRC of a datagram as [`Flow::check`] does. The identifications of the peer of a connection are predicted;
+    /// UD has any number of peers.
     #[inline]
     pub(crate) fn check(
         &mut self,
@@ -309,10 +309,10 @@ impl QueuePair {
             self.established = true;
             cx.outputs.events.push_back(AsyncEvent::CommEst(self.id.qpn));
         }
-        if let (Receives::Named(named), RemoteInfo::Connection(connection)) =
+        if let (Receives::Xrc(xrc), RemoteInfo::Connection(connection)) =
             (&mut self.receives, &mut *remote)
         {
-            (connection.id.pd, arrival.addressed) = named.turn_to(cx.srqs, arrival.packet);
+            (connection.id.pd, arrival.addressed) = xrc.select_srq(cx.srqs, arrival.packet);
         }
         if let Some(requester) = self.halves.requester_mut() {
             requester.observe(&arrival.packet.bth);
@@ -348,10 +348,10 @@ impl QueuePair {
             }
             handled
         });
-        if let Receives::Named(named) = &mut self.receives
+        if let Receives::Xrc(xrc) = &mut self.receives
             && !self.halves.responder().is_some_and(Responder::is_within_message)
         {
-            named.turn_away();
+            xrc.deselect();
         }
         handled
     }
@@ -370,8 +370,8 @@ impl QueuePair {
     }
 
     /// Takes a packet like the one before it, which was admitted and was in the middle of a message, or a
-    /// message of RC. False when something is the matter with it: then nothing has changed, and
-    /// [`handle_packet`](Self::handle_packet) will say what.
+    /// message of RC. False if it is not accepted: then nothing has changed, and
+    /// [`handle_packet`](Self::handle_packet) returns the reason.
     pub(crate) fn handle_next(&mut self, cx: &mut Context<'_>, packet: &Datagram<'_>) -> bool {
         let Some(connection) = self.remote.as_ref().and_then(RemoteInfo::connection) else {
             return false;
@@ -396,8 +396,8 @@ impl QueuePair {
     }
 
     /// The data of the last packets could not be written.
-    pub(crate) fn lose_memory(&mut self) {
-        self.halves.lose_memory();
+    pub(crate) fn mark_faulted(&mut self) {
+        self.halves.mark_faulted();
     }
 
     pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
@@ -467,7 +467,7 @@ impl QueuePair {
 
     /// Whether there may be something to send.
     pub(crate) fn wants_to_send(&self) -> bool {
-        self.halves.responder().is_some_and(Responder::owes) || self.wants_to_request()
+        self.halves.responder().is_some_and(Responder::has_pending_tx) || self.wants_to_request()
     }
 
     /// Whether there may be a request to send.
@@ -481,7 +481,7 @@ impl QueuePair {
     }
 
     pub(crate) fn owes_only_acknowledgement(&self) -> bool {
-        self.halves.responder().is_some_and(Responder::owes_only_acknowledgement)
+        self.halves.responder().is_some_and(Responder::has_only_ack_pending)
             && !self.wants_to_request()
     }
 
@@ -524,22 +524,22 @@ impl QueuePair {
     pub(crate) fn transmit(
         &mut self,
         cx: &mut Context<'_>,
-        extent: Extent,
+        scope: TxScope,
         out: &mut Burst,
-    ) -> Left {
-        let mut left = Left { more: false, blocked: None };
-        let Some(remote) = &self.remote else { return left };
+    ) -> TxOutcome {
+        let mut outcome = TxOutcome { more: false, blocked: None };
+        let Some(remote) = &self.remote else { return outcome };
         if let (RemoteInfo::Connection(connection), Some(responder)) =
             (remote, self.halves.responder_mut())
-            && extent == Extent::Everything
+            && scope == TxScope::Everything
         {
-            if self.close_first {
-                responder.close(connection, out);
+            if self.ack_first {
+                responder.push_ack(connection, out);
             }
-            if let Err(failure) = responder.answer(connection, cx, out) {
+            if let Err(failure) = responder.push_responses(connection, cx, out) {
                 self.fail(cx, failure);
-                left.more = true;
-                return left;
+                outcome.more = true;
+                return outcome;
             }
         }
         let mut result = Ok(());
@@ -552,23 +552,23 @@ impl QueuePair {
             self.pacer.charge(cx.now, out.data().len().saturating_sub(before));
             match progress {
                 Ok(Progress::Idle) => {}
-                Ok(Progress::More) => left.more = true,
-                Ok(Progress::Blocked(window, want)) => left.blocked = Some((window, want)),
+                Ok(Progress::More) => outcome.more = true,
+                Ok(Progress::Blocked(window, want)) => outcome.blocked = Some((window, want)),
                 Err(error) => result = Err(error),
             }
         }
         if let (RemoteInfo::Connection(connection), Some(responder)) =
             (remote, self.halves.responder_mut())
         {
-            if extent == Extent::Everything || out.len() > 1 {
-                responder.close(connection, out);
+            if scope == TxScope::Everything || out.len() > 1 {
+                responder.push_ack(connection, out);
             }
             // While responses are due, closing has no effect.
-            self.close_first = responder.owes();
-            left.more |= self.close_first;
+            self.ack_first = responder.has_pending_tx();
+            outcome.more |= self.ack_first;
         }
         self.after_sending(cx, result);
-        left
+        outcome
     }
 
     /// Appends the acknowledgement or NAK that is owed to a burst that has [begun](Self::begin_burst), unless an
@@ -577,7 +577,7 @@ impl QueuePair {
         if let Some(RemoteInfo::Connection(connection)) = &self.remote
             && let Some(responder) = self.halves.responder_mut()
         {
-            responder.close(connection, out);
+            responder.push_ack(connection, out);
         }
     }
 
@@ -589,9 +589,9 @@ impl QueuePair {
         if let Some(requester) = self.halves.requester_mut() {
             requester.clear(cx, window);
         }
-        // Whoever is connected next must not find them.
+        // The next peer must not have access through them.
         cx.memory.unbind_all_for(self.id.qpn);
-        // What it has taken from a shared queue is not lost with it.
+        // A receive request taken from a shared queue goes back there.
         if let Some(message) = self.halves.receive.as_mut().and_then(ReceiveHalf::message) {
             self.receives.with(cx, &self.id, |_, receives| message.forget(receives));
         }
@@ -688,16 +688,16 @@ impl QueuePair {
             });
         }
         self.flush_receives(cx);
-        if fails && matches!(self.receives, Receives::Shared(_) | Receives::Named(_)) {
+        if fails && matches!(self.receives, Receives::Shared(_) | Receives::Xrc(_)) {
             cx.outputs.events.push_back(AsyncEvent::QpLastWqeReached(qpn));
         }
     }
 
-    /// A shared receive queue is gone. What a message under way has taken from it ends without
+    /// Handles the destruction of a shared receive queue. A receive request that a message has taken from it ends without
     /// completion.
     pub(crate) fn forget_srq(&mut self, srqn: Srqn) {
-        if let Receives::Named(named) = &mut self.receives
-            && named.is_at(srqn)
+        if let Receives::Xrc(xrc) = &mut self.receives
+            && xrc.is_at(srqn)
             && let Some(message) = self.halves.receive.as_mut().and_then(ReceiveHalf::message)
         {
             message.forget(&mut RecvQueue::default());

@@ -1,4 +1,4 @@
-//! Where a queue pair takes receive requests from.
+//! Receive queues of a queue pair: its own, a shared one, or those of an XRC domain.
 
 use crate::engine::attr::QpType;
 use crate::engine::create::QpInit;
@@ -9,34 +9,34 @@ use crate::transport::recv::RecvQueue;
 use crate::transport::srq::SrqTable;
 use crate::wire::Datagram;
 
-/// The queue that a queue pair takes from.
+/// The receive queue of a queue pair.
 #[derive(Debug)]
 pub(crate) enum Receives {
-    /// Its own.
+    /// A queue of its own.
     Own(RecvQueue),
-    /// One that others take from too.
+    /// A shared receive queue.
     Shared(Srqn),
-    /// XRC: the one that each message names.
-    Named(Named),
+    /// XRC target: each message names a shared receive queue.
+    Xrc(XrcReceives),
     /// None: it only sends.
     None,
 }
 
-/// How an XRC target takes from the shared queues of its domain.
+/// The shared receive queues of an XRC target.
 #[derive(Debug)]
-pub(crate) struct Named {
+pub(crate) struct XrcReceives {
     domain: XrcdId,
-    /// The queue of the message under way, or of the packet at hand.
+    /// Queue of the message that is arriving, or of the current packet.
     current: Option<Srqn>,
 }
 
 impl Receives {
-    /// Those of a queue pair that is created with `init`, which the engine has checked.
+    /// Returns the queue of a queue pair that is created with `init`, which the engine has checked.
     pub(crate) fn new(id: &Identity, init: &QpInit) -> Self {
         match (init.qp_type, init.srq) {
             (QpType::XrcIni, _) => Self::None,
             (QpType::XrcTgt, _) => {
-                Self::Named(Named { domain: init.xrcd.unwrap_or_default(), current: None })
+                Self::Xrc(XrcReceives { domain: init.xrcd.unwrap_or_default(), current: None })
             }
             (_, Some(srqn)) => Self::Shared(srqn),
             (_, None) => {
@@ -45,7 +45,7 @@ impl Receives {
         }
     }
 
-    /// The one shared queue, if there is one.
+    /// Returns the shared receive queue, except for XRC.
     pub(crate) fn srq(&self) -> Option<Srqn> {
         match self {
             Self::Shared(srqn) => Some(*srqn),
@@ -53,7 +53,7 @@ impl Receives {
         }
     }
 
-    /// Does something with the queue. A shared one is lent for that.
+    /// Calls `act` with the queue. A shared one is lent for the call.
     pub(crate) fn with<R>(
         &mut self,
         cx: &mut Context<'_>,
@@ -63,7 +63,7 @@ impl Receives {
         let srqn = match self {
             Self::Own(queue) => return act(cx, queue),
             Self::Shared(srqn) => Some(*srqn),
-            Self::Named(named) => named.current,
+            Self::Xrc(xrc) => xrc.current,
             Self::None => None,
         };
         let Some(srqn) = srqn else { return act(cx, &mut RecvQueue::default()) };
@@ -75,10 +75,10 @@ impl Receives {
     }
 }
 
-impl Named {
-    /// Turns to the queue that a packet names; a message under way keeps its own. Also says in which
-    /// domain the packet's keys are looked for: that of the queue (IBTA vol 1, annex A14).
-    pub(crate) fn turn_to(
+impl XrcReceives {
+    /// Selects the queue that a packet names; all packets of a message name the same one. Also returns the protection
+    /// domain of the packet's keys, which is that of the queue (IBTA vol 1, annex A14).
+    pub(crate) fn select_srq(
         &mut self,
         srqs: &SrqTable,
         packet: &Datagram<'_>,
@@ -98,12 +98,12 @@ impl Named {
         (found.map_or_else(PdId::default, |srq| srq.queue.pd), addressed)
     }
 
-    /// The packet is dealt with, and no message is under way.
-    pub(crate) fn turn_away(&mut self) {
+    /// Deselects the queue after the last packet of a message.
+    pub(crate) fn deselect(&mut self) {
         self.current = None;
     }
 
-    /// Whether the message under way has begun with this queue.
+    /// Returns whether the message that is arriving names this queue.
     pub(crate) fn is_at(&self, srqn: Srqn) -> bool {
         self.current == Some(srqn)
     }

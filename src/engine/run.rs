@@ -9,12 +9,12 @@ use crate::transport::connection::Context;
 use crate::wire::icrc::{Flow, IncrementalIcrc};
 use crate::wire::{Bth, Datagram, OpcodeFlags};
 
-/// The datagrams of a buffer that are still to be looked at.
+/// Remaining datagrams of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segments<'a> {
     rest: &'a [u8],
     len: usize,
-    /// The place of the next one in the buffer.
+    /// Index of the next one in the buffer.
     index: u16,
 }
 
@@ -23,7 +23,7 @@ impl<'a> Segments<'a> {
         Self { rest: buffer.data, len: buffer.stride(), index: 0 }
     }
 
-    /// The next datagram and its place, which is still to be looked at.
+    /// Returns the next datagram and its index without removing it.
     fn peek(&self) -> Option<(u16, &'a [u8])> {
         let bytes = self.rest.get(..self.len).unwrap_or(self.rest);
         (!bytes.is_empty()).then_some((self.index, bytes))
@@ -41,7 +41,7 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// What follows a packet.
+/// Datagrams that follow a packet of the same kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run<'a> {
     /// The packet that it follows, and its bytes.
@@ -54,9 +54,8 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// What may follow a packet that is `bytes`, among the segments behind it. `None` when the packet is neither
-    /// in the middle of a message nor a message of RC that needs no answer, or its ICRC was not the one to be
-    /// expected.
+    /// Returns the run that a packet, the datagram `bytes`, may begin. `None` if the packet is neither in the middle of a
+    /// message nor a message of RC without a response of its own, or if its identification was not predicted.
     #[inline]
     pub(crate) fn after(
         arrival: &Arrival<'a>,
@@ -70,11 +69,11 @@ impl<'a> Run<'a> {
         let goes_on = like.info.has(OpcodeFlags::REPEATS);
         let bth = bytes.first_chunk().filter(|_| goes_on && arrival.is_predicted)?;
         let mut run = Self { like: *like, bytes, bth: *bth, psn: like.bth.psn };
-        run.pass();
+        run.advance();
         Some(run)
     }
 
-    /// Hands a queue pair the datagrams that go on, as long as nothing is the matter with them.
+    /// Passes the datagrams of the run to a queue pair until one is not accepted.
     #[inline(never)]
     pub(crate) fn receive(
         mut self,
@@ -93,13 +92,13 @@ impl<'a> Run<'a> {
             && qp.handle_next(cx, &packet)
         {
             cx.counters().arrived(meta, bytes.len());
-            self.pass();
+            self.advance();
             segments.next();
         }
     }
 
-    /// The next packet has come.
-    fn pass(&mut self) {
+    /// Moves to the next PSN.
+    fn advance(&mut self) {
         self.psn = self.psn.next();
         Bth::write_psn(&mut self.bth, self.psn);
     }
@@ -108,7 +107,7 @@ impl<'a> Run<'a> {
         bytes.len() == self.bytes.len() && bytes.starts_with(&self.bth)
     }
 
-    /// The packet that is `bytes`, if it is the next one and its ICRC the one to be expected.
+    /// Parses `bytes` if it is the next packet and its ICRC is the predicted one.
     fn next<'b>(
         &self,
         series: &IncrementalIcrc,
@@ -191,7 +190,7 @@ mod tests {
         damaged[40] ^= 1;
         assert_eq!(takes(&run, &damaged, 4), None);
         assert_eq!(takes(&run, &packet(next, 256, 4), 4), Some((0, 256)));
-        run.pass();
+        run.advance();
         let after = packet(Bth { psn: Psn::new(1), ..first }, 256, 5);
         assert!(run.next(&series, &META, 5, &after).is_some());
     }

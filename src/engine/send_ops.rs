@@ -1,4 +1,4 @@
-//! What may be posted to a queue pair, said when it is created.
+//! Operations that a queue pair is created for.
 
 use std::fmt;
 

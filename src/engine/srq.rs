@@ -10,7 +10,7 @@ use crate::transport::outputs::AsyncEvent;
 use crate::transport::srq::{Srq, SrqTable, XrcSrq};
 use crate::transport::work::RecvRequest;
 
-/// What a shared receive queue is created with.
+/// Attributes that a shared receive queue is created with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_srq_init_attr")]
 pub struct SrqInit {
@@ -26,7 +26,7 @@ pub struct SrqInit {
     pub xrc: Option<XrcSrq>,
 }
 
-/// What a shared receive queue has.
+/// Attributes of a shared receive queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_srq_attr")]
 pub struct SrqAttr {
@@ -141,7 +141,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What a shared receive queue has. A limit that was reached is 0.
+    /// Returns the attributes of a shared receive queue. A limit that was reached is 0.
     pub fn query_srq(&self, srqn: Srqn) -> Option<SrqAttr> {
         self.shared.srqs.get(srqn).map(Srq::attr)
     }

@@ -19,12 +19,12 @@ use crate::transport::outputs::{Counters, DropReason};
 use crate::wire::icrc::{Flow, Verdict};
 use crate::wire::{Datagram, ParseError};
 
-/// How long a number is not used again: packets of the old connection may still arrive, and its
-/// peer may still send.
+/// Time for which a number is not used again: packets of the old connection may still arrive, and its peer may still
+/// send.
 const TIMEWAIT: Duration = Duration::from_secs(10);
 
-/// Numbers that may be taken at once, resting ones included: of those that a shard has, enough are
-/// left that one drawn at random is soon free.
+/// Maximum number of numbers in use or resting: enough are left of those of a shard that a random one is likely to be
+/// free.
 const MOST_NUMBERS: usize = (1 << (24 - Qpn::SHARD_BITS)) / 4 * 3;
 
 /// Queue pairs in slots, and the slot of each number.
@@ -59,8 +59,8 @@ impl QpTable {
         }
     }
 
-    /// A number that no queue pair has, nor has had of late. The upper bits are random: to guess it
-    /// is the first thing a stranger must do.
+    /// Returns a number that no queue pair has or had recently. The upper bits are random, so that an attacker has to guess
+    /// them.
     pub(crate) fn free_number(&mut self, now: Instant) -> Result<Qpn, CreateError> {
         while let Some((free_at, qpn)) = self.retired.front().copied()
             && free_at <= now
@@ -125,7 +125,7 @@ impl QpTable {
     /// Returns the slot of a queue pair, and whether the packet or request before was for it too. If not, its memory is
     /// prefetched.
     #[inline]
-    fn turn_to(&mut self, qpn: Qpn) -> Option<(usize, bool)> {
+    fn locate(&mut self, qpn: Qpn) -> Option<(usize, bool)> {
         match self.recent {
             Some((recent, slot)) if recent == qpn => Some((slot, true)),
             _ => {
@@ -146,7 +146,7 @@ impl QpTable {
 
     /// A queue pair and its slot.
     pub(crate) fn find_mut(&mut self, qpn: Qpn) -> Option<(usize, &mut QueuePair)> {
-        let (slot, _) = self.turn_to(qpn)?;
+        let (slot, _) = self.locate(qpn)?;
         Some((slot, self.get_mut(slot)?))
     }
 
@@ -177,7 +177,7 @@ impl QpTable {
         cx: &mut Context<'_>,
     ) -> Result<(usize, Arrival<'a>), DropReason> {
         let qpn = packet.bth.dest_qp;
-        let (slot, is_recent) = self.turn_to(qpn).ok_or(DropReason::UnknownQp)?;
+        let (slot, is_recent) = self.locate(qpn).ok_or(DropReason::UnknownQp)?;
         if !is_recent {
             cx.tally.prefetch(slot);
         }

@@ -10,7 +10,7 @@ use super::attr::{AttrMask, MigState, QpAttr, QpState, QpType};
 use crate::ids::{Gid, Mtu, QKey, Qpn};
 use crate::net::AddressVector;
 
-/// What a transition needs and what else it takes, besides the state itself.
+/// Attributes that a transition requires and allows, besides the state.
 #[derive(Clone, Copy)]
 struct Rules {
     required: AttrMask,
@@ -110,10 +110,10 @@ static TABLE: [Transition; 9] = transitions! {
     }
 };
 
-/// What is of receiving only, and an XRC initiator has not.
+/// Attributes of the receive half, which an XRC initiator does not have.
 const RECEIVING: AttrMask = AttrMask::MAX_DEST_RD_ATOMIC.union(AttrMask::MIN_RNR_TIMER);
 
-/// What is of sending only, and an XRC target has not.
+/// Attributes of the send half, which an XRC target does not have.
 const SENDING: AttrMask = AttrMask::RETRY_CNT
     .union(AttrMask::RNR_RETRY)
     .union(AttrMask::MAX_QP_RD_ATOMIC)
@@ -248,9 +248,9 @@ pub enum ModifyError {
         from: QpState,
         /// The state asked for.
         to: QpState,
-        /// What was not given and is needed.
+        /// Required attributes that are missing.
         missing: AttrMask,
-        /// What was given and is not taken.
+        /// Attributes that are not allowed.
         surplus: AttrMask,
     },
     /// It is not in the state that the caller believed.
@@ -276,7 +276,7 @@ pub enum ModifyError {
     OutOfRange {
         /// Which attribute.
         attribute: AttrMask,
-        /// What was given.
+        /// Value given.
         found: u16,
         /// The smallest allowed.
         min: u16,
@@ -298,7 +298,7 @@ pub enum ModifyError {
     Value {
         /// Which attribute.
         attribute: AttrMask,
-        /// What was given.
+        /// Value given.
         found: u32,
         /// What it should have been.
         expected: &'static str,
@@ -306,22 +306,22 @@ pub enum ModifyError {
     /// The path MTU is larger than the port's.
     #[error("PATH_MTU is {found}, the port has {active}")]
     PathMtu {
-        /// What was given.
+        /// Value given.
         found: Mtu,
-        /// What the port has.
+        /// MTU of the port.
         active: Mtu,
     },
     /// A controlled Q_Key, of a program without privilege.
     #[doc(alias = "EPERM")]
     #[error("QKEY {qkey} has bit 31 set, which needs CAP_NET_RAW")]
     PrivilegedQkey {
-        /// What was given.
+        /// Value given.
         qkey: QKey,
     },
     /// There is no such source GID.
     #[error("AV names source GID {index} of {gids}")]
     SgidIndex {
-        /// What was given.
+        /// Value given.
         index: u8,
         /// How many there are.
         gids: usize,
@@ -329,9 +329,9 @@ pub enum ModifyError {
     /// No interface has the address of the source GID at the moment.
     #[error("AV names source GID {index}, which is empty: no interface has {gid}")]
     EmptyGid {
-        /// What was given.
+        /// Value given.
         index: u8,
-        /// What the slot is for.
+        /// GID of the slot.
         gid: Gid,
     },
     /// One GID is IPv4, the other IPv6.
@@ -356,7 +356,7 @@ pub enum ModifyError {
     /// Without an alternate path there is nothing to arm.
     #[error("PATH_MIG_STATE is {found:?}, and without alternate path it can only be Migrated")]
     MigState {
-        /// What was given.
+        /// Value given.
         found: MigState,
     },
 }

@@ -1,4 +1,4 @@
-//! Packets into bursts.
+//! Building of packets in bursts.
 
 use crate::ids::{PKey, Qpn, Srqn};
 use crate::mem::Revoked;
@@ -9,29 +9,28 @@ use crate::transport::window::WindowId;
 use crate::wire::icrc::Flow;
 use crate::wire::packet::{Builder, ICRC_LEN, datagram_len, padding};
 use crate::wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, FlushEth, Ieth, ImmDt, Opcode, Operation, Position,
-    Reth, Suffix, Transport, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, FlushEth, Ieth, ImmDt, Opcode, Reth, XrcEth,
 };
 
-/// How far a transmission came.
+/// Outcome of filling a burst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Progress {
-    /// There is nothing to send now.
+    /// Nothing can be sent now.
     Idle,
-    /// There is more than this burst holds.
+    /// More can be sent, in the next burst.
     More,
-    /// There is more than may be in flight: this much room is wanted to go on.
+    /// The window has no room: sending goes on when it has this many bytes.
     Blocked(WindowId, u64),
 }
 
-/// What a packet says beside its payload.
+/// Headers of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub(crate) opcode: Opcode,
     pub(crate) psn: Psn,
     pub(crate) ack_req: bool,
     pub(crate) solicited: bool,
-    /// Of a request over XRC: the queue that it is for.
+    /// Shared receive queue that an XRC request names.
     pub(crate) srqn: Option<Srqn>,
     pub(crate) extension: Extension,
 }
@@ -52,29 +51,15 @@ pub(crate) enum Extension {
     DethImm(Deth, ImmDt),
 }
 
-/// Returns the opcode of a packet to send. Posting takes only operations that the service has, and each of them has its
-/// opcodes.
-#[inline]
-pub(crate) fn opcode(
-    transport: Transport,
-    operation: Operation,
-    position: Position,
-    suffix: Suffix,
-) -> Opcode {
-    let found = Opcode::find(transport, operation, position, suffix);
-    debug_assert!(found.is_some(), "{transport} has no {operation:?} {position:?} {suffix:?}");
-    found.unwrap_or(Opcode::Cnp)
-}
-
 /// How an ICRC covers its packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Coverage {
     Once,
-    /// What kernel rxe wants of a FLUSH.
+    /// As kernel rxe expects it for a FLUSH.
     Twice,
 }
 
-/// Whom a packet is for.
+/// Destination of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct To<'a> {
     pub(crate) flow: &'a Flow,

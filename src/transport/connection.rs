@@ -1,20 +1,19 @@
-//! What both halves of a connected queue pair know, and what they may touch.
+//! Attributes of a connection, and the parts of the engine that a queue pair borrows.
 
 use crate::ids::{CqId, PKey, PdId, Qpn, Rkey};
 use crate::mem::{Access, EpochGuard, KeyUser, Memory};
 use crate::net::{IpVersion, Path};
 use crate::time::{AckTimeout, Instant, RnrTimer};
-use crate::transport::build;
 use crate::transport::counters::{Counters, Tally};
 use crate::transport::outputs::Outputs;
 use crate::transport::rc::ahead::ReorderBuffer;
 use crate::transport::srq::SrqTable;
-use crate::transport::window::{Allowance, WindowId, Windows};
+use crate::transport::window::{UsableWindow, WindowId, Windows};
 use crate::transport::work::{Completion, WcOpcode, WcStatus};
 use crate::wire::icrc::Flow;
 use crate::wire::{Opcode, Operation, Position, Suffix, Transport};
 
-/// What a queue pair is from its creation on.
+/// Number, protection domain and completion queues of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pub(crate) qpn: Qpn,
@@ -39,13 +38,13 @@ pub(crate) struct Connection {
     pub(crate) transport: Transport,
     pub(crate) dest_qpn: Qpn,
     pub(crate) path: Path,
-    /// The ICRC's view of `path`.
+    /// ICRC of packets on `path`.
     pub(crate) flow: Flow,
     pub(crate) window: WindowId,
     pub(crate) pkey: PKey,
     /// Payload bytes of a full packet.
     pub(crate) mtu: u32,
-    /// What the peer may do to this side's memory through this queue pair.
+    /// Access rights of the peer to memory through this queue pair.
     pub(crate) access: Access,
     pub(crate) min_rnr_timer: RnrTimer,
     pub(crate) timeout: AckTimeout,
@@ -60,48 +59,62 @@ pub(crate) struct Connection {
 impl Connection {
     /// Returns the opcode of an operation that takes one packet.
     pub(crate) fn opcode(&self, operation: Operation) -> Opcode {
-        build::opcode(self.transport, operation, Position::Only, Suffix::None)
+        opcode(self.transport, operation, Position::Only, Suffix::None)
     }
 }
 
-/// What a queue pair works with during one input: the engine's own things, lent.
+/// Returns the opcode of a packet to send. Posting takes only operations that the service has, and each of them has its
+/// opcodes.
+#[inline]
+pub(crate) fn opcode(
+    transport: Transport,
+    operation: Operation,
+    position: Position,
+    suffix: Suffix,
+) -> Opcode {
+    let found = Opcode::find(transport, operation, position, suffix);
+    debug_assert!(found.is_some(), "{transport} has no {operation:?} {position:?} {suffix:?}");
+    found.unwrap_or(Opcode::Cnp)
+}
+
+/// Parts of the engine that a queue pair borrows for one input.
 pub(crate) struct Context<'a> {
     pub(crate) now: Instant,
     pub(crate) memory: &'a Memory,
     pub(crate) turn: &'a EpochGuard<'a>,
     pub(crate) windows: &'a mut Windows,
-    /// The device's own receive buffer, which the answers to READs fill.
+    /// Window of the device's own receive buffer, which READ responses fill.
     pub(crate) read_window: WindowId,
-    /// The queue pair has waited for this window, and it is its turn.
+    /// Window that the queue pair has waited for, and that has room now.
     pub(crate) in_turn: Option<WindowId>,
-    /// Receive queues that queue pairs share.
+    /// Shared receive queues.
     pub(crate) srqs: &'a mut SrqTable,
-    /// Room for requests that arrive ahead of a missing one.
+    /// Memory for requests that arrive ahead of a missing one.
     pub(crate) reorder: &'a ReorderBuffer,
     pub(crate) tally: &'a mut Tally,
-    /// The slot of the queue pair that the input is for, once it is known: what happens is counted there.
+    /// Slot of the queue pair that the input is for, once known. Its counters count.
     pub(crate) slot: Option<usize>,
     pub(crate) outputs: &'a mut Outputs,
 }
 
 impl Context<'_> {
-    /// What a window allows now. Who comes while others wait, waits behind them.
-    pub(crate) fn allowance(&self, id: WindowId) -> Allowance {
+    /// Returns the room of a window. It is closed while other queue pairs wait for it.
+    pub(crate) fn allowance(&self, id: WindowId) -> UsableWindow {
         let allowance = self.windows.allowance(id, self.now);
         if self.is_behind_others(id) { allowance.closed() } else { allowance }
     }
 
-    /// Whether others wait for a window, and the queue pair at hand has its turn behind them.
+    /// Returns whether other queue pairs wait for a window before this one.
     pub(crate) fn is_behind_others(&self, id: WindowId) -> bool {
         self.windows.is_waited_for(id) && self.in_turn != Some(id)
     }
 
-    /// The counters of the queue pair at hand.
+    /// Returns the counters of this queue pair.
     pub(crate) fn counters(&mut self) -> &mut Counters {
         self.tally.row(self.slot)
     }
 
-    /// A send request has succeeded, which is announced if it is `signaled`.
+    /// Completes a successful send request, with a completion if it is `signaled`.
     pub(crate) fn succeed(&mut self, id: &Identity, wqe: &SendEnd, signaled: bool) {
         match signaled {
             true => self.complete_send(id, wqe, WcStatus::Success),
@@ -109,7 +122,7 @@ impl Context<'_> {
         }
     }
 
-    /// Announces the end of a send request.
+    /// Completes a send request.
     pub(crate) fn complete_send(&mut self, id: &Identity, wqe: &SendEnd, status: WcStatus) {
         self.counters().sent(wqe.opcode, status);
         let completion = Completion {
@@ -127,7 +140,7 @@ impl Context<'_> {
         self.outputs.complete(id.send_cq, completion);
     }
 
-    /// Announces the end of a receive request that a message to `qpn` has taken, at `cq`.
+    /// Completes, at `cq`, a receive request that a message to `qpn` has taken.
     pub(crate) fn complete_recv(&mut self, cq: Option<CqId>, qpn: Qpn, wr_id: u64, end: RecvEnd) {
         self.counters().received(end.status);
         let completion = Completion {
@@ -146,7 +159,7 @@ impl Context<'_> {
     }
 }
 
-/// What the completion of a send request repeats of it.
+/// Fields of a send request that its completion has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendEnd {
     pub(crate) wr_id: u64,
@@ -154,7 +167,7 @@ pub(crate) struct SendEnd {
     pub(crate) byte_len: u32,
 }
 
-/// What the completion of a receive request tells of the message.
+/// Fields of a message that the completion of its receive request has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecvEnd {
     pub(crate) status: WcStatus,
@@ -163,14 +176,14 @@ pub(crate) struct RecvEnd {
     pub(crate) imm: Option<u32>,
     pub(crate) invalidated: Option<Rkey>,
     pub(crate) solicited: bool,
-    /// UD: who sent it.
+    /// UD: queue pair of the sender.
     pub(crate) source_qp: Option<Qpn>,
-    /// UD: in which packet.
+    /// UD: IP version of the packet.
     pub(crate) ip_version: Option<IpVersion>,
 }
 
 impl RecvEnd {
-    /// An end without a message.
+    /// Returns the end of a request that got no message.
     pub(crate) const fn failed(status: WcStatus) -> Self {
         Self {
             status,

@@ -285,7 +285,7 @@ mod tests {
         let sum = tally.sum();
         assert_eq!((sum.rx_packets, sum.dropped(DropReason::BadIcrc)), (111, 1));
         assert_eq!(tally.end(2).rx_packets, 100);
-        // Whoever is next in that slot begins anew.
+        // The next queue pair in the slot starts at zero.
         tally.begin(2);
         assert_eq!((tally.of(2), tally.sum()), (Counters::default(), sum));
     }

@@ -29,7 +29,7 @@ pub(crate) enum TransportError {
     TooManyReads,
     /// An atomic or ATOMIC WRITE on an address that is not a multiple of 8.
     Misaligned,
-    /// The opcode is one we do not carry out.
+    /// The responder does not implement the operation.
     Unsupported,
     /// The queue pair's access flags do not allow the operation.
     NotPermitted,
@@ -145,7 +145,7 @@ impl TransportError {
     /// receive of a WRITE with immediate whose key is wrong ends with REM_ACCESS_ERR (IBTA vol 1, §11.6.2,
     /// has that for send requests).
     /// Hardware answers the first two as here. Of the third no NAK is asked (class J), and none is
-    /// forbidden: without one its sender would take for received what nobody will have.
+    /// forbidden: without one the peer would take the message for received.
     pub(crate) const fn consequence(self) -> Consequence {
         use AsyncEvent::{QpAccessErr, QpFatal, QpReqErr};
         use NakCode::{InvalidRequest, RemoteAccess, RemoteOperational};

@@ -1,4 +1,4 @@
-//! A SEND or WRITE that arrives packet by packet: the part of a responder that RC and UC share.
+//! Reception of a SEND or WRITE packet by packet, for RC and UC.
 
 use crate::ids::{PdId, Qpn, Rkey};
 use crate::mem::{Access, LocalAccess, Placement, Span, Spans};
@@ -11,15 +11,15 @@ use crate::wire::{Datagram, Ieth, OpcodeFlags, Operation, Position, Reth};
 /// The longest message: 2^31 bytes (IBTA vol 1, C9-94).
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
 
-/// The message that is arriving, if one is.
+/// Message that is arriving.
 #[derive(Debug, Default)]
 pub(crate) enum Inbound {
-    /// None is.
+    /// None.
     #[default]
     None,
     /// A SEND of several packets.
     Send(Box<InboundSend>),
-    /// A WRITE, with the memory its RETH names; no bytes need none.
+    /// A WRITE, with the memory that its RETH names; `None` for a WRITE of no bytes.
     Write { target: Option<Span>, total: u32, received: u32 },
 }
 
@@ -42,7 +42,7 @@ impl Inbound {
         packet: &Datagram<'_>,
     ) -> Result<bool, TransportError> {
         let position = packet.info.position;
-        if position == Position::Only && send_at_once(cx, connection, receives, packet) {
+        if position == Position::Only && send_single(cx, connection, receives, packet) {
             return Ok(true);
         }
         if position.is_start() {
@@ -101,7 +101,7 @@ impl Inbound {
                 return Err(TransportError::Length);
             }
             if !takes_receive && reth.length as usize == packet.payload.len() {
-                write_at_once(cx, connection, reth, packet.payload)?;
+                write_single(cx, connection, reth, packet.payload)?;
                 return Ok(true);
             }
             let target = open_remote(cx, connection, reth, Access::REMOTE_WRITE)?;
@@ -127,7 +127,7 @@ impl Inbound {
 
     /// Takes the bytes of a packet in the middle. False when something is wrong with them, or no message
     /// is under way: then nothing has changed.
-    pub(crate) fn go_on(
+    pub(crate) fn append_middle(
         &mut self,
         cx: &Context<'_>,
         connection: &Connection,
@@ -171,8 +171,8 @@ impl Inbound {
         }
     }
 
-    /// What it has brought could not be written: its next packet is refused.
-    pub(crate) fn lose_memory(&mut self) {
+    /// Records that its data could not be written: its next packet is refused.
+    pub(crate) fn mark_faulted(&mut self) {
         match self {
             Self::Send(message) => message.buffer.mark_faulted(),
             Self::Write { target: Some(span), .. } => span.mark_faulted(),
@@ -240,18 +240,18 @@ impl Inbound {
 
 /// Executes a SEND or WRITE of one packet that goes into one piece of memory. False when it does not, or
 /// cannot: then nothing has been taken.
-pub(crate) fn at_once(
+pub(crate) fn execute_single(
     cx: &mut Context<'_>,
     connection: &Connection,
     receives: &mut RecvQueue,
     packet: &Datagram<'_>,
 ) -> bool {
     match (packet.info.operation, packet.reth()) {
-        (Operation::Send, None) => send_at_once(cx, connection, receives, packet),
+        (Operation::Send, None) => send_single(cx, connection, receives, packet),
         (Operation::Write, Some(reth)) => {
             !packet.info.has(OpcodeFlags::IMM)
                 && reth.length as usize == packet.payload.len()
-                && write_at_once(cx, connection, reth, packet.payload).is_ok()
+                && write_single(cx, connection, reth, packet.payload).is_ok()
         }
         _ => false,
     }
@@ -259,7 +259,7 @@ pub(crate) fn at_once(
 
 /// Executes a SEND of one packet that goes into one piece of memory. False when it does not, or cannot:
 /// then nothing has been taken.
-fn send_at_once(
+fn send_single(
     cx: &mut Context<'_>,
     connection: &Connection,
     receives: &mut RecvQueue,
@@ -277,14 +277,14 @@ fn send_at_once(
     if !span.is_ok_and(|span| span.place(packet.payload).is_ok()) {
         return false;
     }
-    receives.pass();
+    receives.pop_first();
     let end = arrived(WcOpcode::Recv, len, packet);
     cx.complete_recv(receives.cq, connection.id.qpn, wr_id, end);
     true
 }
 
 /// Executes a WRITE of one packet.
-fn write_at_once(
+fn write_single(
     cx: &Context<'_>,
     connection: &Connection,
     to: Reth,
@@ -320,7 +320,7 @@ pub(crate) fn permit(connection: &Connection, packet: &Datagram<'_>) -> Result<(
     if connection.access.contains(needed) { Ok(()) } else { Err(TransportError::NotPermitted) }
 }
 
-/// What a FLUSH needs that goes so far.
+/// Returns the access rights that a FLUSH to `placement` needs.
 pub(crate) fn to_flush(placement: FlushPlacement) -> Access {
     let mut access = Access::empty();
     access.set(Access::FLUSH_GLOBAL, placement.contains(FlushPlacement::GLOBAL_VISIBILITY));

@@ -1,7 +1,8 @@
 //! The packets of a SEND or WRITE that leaves: what RC, UC and XRC share of sending.
 
 use crate::psn::Psn;
-use crate::transport::build::{self, Extension, Header};
+use crate::transport::build::{Extension, Header};
+use crate::transport::connection;
 use crate::transport::segment::Segment;
 use crate::transport::work::{SendFlags, SendOp};
 use crate::transport::wqe::Wqe;
@@ -30,7 +31,7 @@ pub(crate) fn header(transport: Transport, wqe: &Wqe, psn: Psn, segment: Segment
     let takes_receive = operation == Operation::Send || suffix == Suffix::Imm;
     let suffix = if ends { suffix } else { Suffix::None };
     Header {
-        opcode: build::opcode(transport, operation, segment.position, suffix),
+        opcode: connection::opcode(transport, operation, segment.position, suffix),
         psn,
         ack_req: ends && transport != Transport::Uc,
         solicited: ends && takes_receive && wqe.flags.contains(SendFlags::SOLICITED),

@@ -1,7 +1,7 @@
-//! The transport services: what goes on between two queue pairs.
+//! The transport services: RC, XRC, UC and UD.
 //!
-//! A queue pair's halves are told what happened and are asked what to send; they know nothing of
-//! sockets, threads or clocks. What they may touch of the device is lent to them for one input.
+//! The halves of a queue pair handle events and build packets, without sockets, threads or clocks. For each input they
+//! borrow parts of the engine.
 //!
 //! | module | |
 //! |---|---|

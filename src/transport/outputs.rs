@@ -1,4 +1,4 @@
-//! What an engine has to tell: completions, asynchronous events, and its counters.
+//! Outputs of an engine: completions and asynchronous events.
 
 use std::collections::VecDeque;
 

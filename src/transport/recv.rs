@@ -9,14 +9,14 @@ use crate::transport::work::RecvRequest;
 #[derive(Debug, Default)]
 pub(crate) struct RecvQueue {
     requests: VecDeque<RecvRequest>,
-    /// Taken by a message that is still arriving: its slot is not free yet.
+    /// Number of requests taken by messages that are still arriving. They still count towards the capacity.
     taken: usize,
     capacity: usize,
-    /// Where the memory of its requests is looked for.
+    /// Protection domain of the memory of its requests.
     pub(crate) pd: PdId,
-    /// Where its requests complete: somewhere, unless it is empty for ever.
+    /// Completion queue of its requests; `None` only if it never has any.
     pub(crate) cq: Option<CqId>,
-    /// Several queue pairs take from it, so that none may put back what it has taken.
+    /// Several queue pairs take from it, so a request that one has taken cannot go back.
     pub(crate) shared: bool,
 }
 
@@ -67,7 +67,7 @@ impl RecvQueue {
     }
 
     /// The oldest request was for a message of one packet, and is complete.
-    pub(crate) fn pass(&mut self) {
+    pub(crate) fn pop_first(&mut self) {
         self.requests.pop_front();
     }
 

@@ -6,16 +6,16 @@
 use crate::net::Burst;
 use crate::transport::build::Progress;
 use crate::transport::connection::Context;
-use crate::transport::window::{Allowance, WindowId};
+use crate::transport::window::{UsableWindow, WindowId};
 
 /// Window space that one burst of requests of a queue pair may take, and has taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendBudget {
     window: WindowId,
     /// What the window of the path allows.
-    path: Allowance,
+    path: UsableWindow,
     /// What it allows within the congestion window.
-    allowance: Allowance,
+    allowance: UsableWindow,
     /// Other queue pairs wait for the window.
     is_behind_others: bool,
     spent: u64,
@@ -63,7 +63,7 @@ impl SendBudget {
         let burst = || self.allowance.burst(packet.len, packet.packets);
         let want = if self.spent == 0 { burst() } else { self.spent + takes };
         let waits = self.is_behind_others && self.spent == 0 && !packet.is_retransmitted;
-        let in_turn = |allowance: Allowance| if waits { allowance.closed() } else { allowance };
+        let in_turn = |allowance: UsableWindow| if waits { allowance.closed() } else { allowance };
         if in_turn(self.allowance).admits(want) {
             return Ok(takes);
         }
@@ -96,7 +96,7 @@ impl SendBudget {
 
     /// What is allowed behind the packets so far.
     #[inline]
-    pub(crate) fn left(&self) -> Allowance {
+    pub(crate) fn left(&self) -> UsableWindow {
         self.allowance.less(self.spent)
     }
 
@@ -125,13 +125,13 @@ mod tests {
 
     use super::*;
     use crate::time::Instant;
-    use crate::transport::window::{Windows, lone_cost};
+    use crate::transport::window::{Windows, truesize};
 
     const LEN: usize = 1040;
 
     /// A budget of a window with room for `room` packets of [`LEN`] bytes, on a path that cuts bursts.
     fn budget(room: u64, is_behind_others: bool) -> SendBudget {
-        let mut windows = Windows::new(room * lone_cost(LEN), vec![], false);
+        let mut windows = Windows::new(room * truesize(LEN), vec![], false);
         let window = windows.join(IpAddr::from([10, 0, 0, 1]), Instant::ZERO);
         let path = windows.allowance(window, Instant::ZERO);
         SendBudget { window, path, allowance: path, is_behind_others, spent: 0 }
@@ -145,14 +145,14 @@ mod tests {
     fn a_burst_begins_with_room_for_a_quarter_and_goes_on_while_there_is_room() {
         let out = Burst::new();
         let mut budget = budget(8, false);
-        budget.path = budget.path.less(7 * lone_cost(LEN));
+        budget.path = budget.path.less(7 * truesize(LEN));
         budget.allowance = budget.path;
-        let blocked = Err(Progress::Blocked(budget.window, 2 * lone_cost(LEN)));
+        let blocked = Err(Progress::Blocked(budget.window, 2 * truesize(LEN)));
         assert_eq!(budget.admit(&out, packet(8, false)), blocked);
-        assert_eq!(budget.admit(&out, packet(1, false)), Ok(lone_cost(LEN)));
-        budget.spend(lone_cost(LEN));
+        assert_eq!(budget.admit(&out, packet(1, false)), Ok(truesize(LEN)));
+        budget.spend(truesize(LEN));
         assert!(budget.admit(&out, packet(1, false)).is_err());
-        budget.refund(lone_cost(LEN));
+        budget.refund(truesize(LEN));
         assert_eq!((budget.spent(), budget.left()), (0, budget.allowance));
     }
 
@@ -160,21 +160,21 @@ mod tests {
     fn only_new_packets_wait_behind_others() {
         let out = Burst::new();
         let mut budget = budget(8, true);
-        let blocked = Err(Progress::Blocked(budget.window, lone_cost(LEN)));
+        let blocked = Err(Progress::Blocked(budget.window, truesize(LEN)));
         assert_eq!(budget.admit(&out, packet(1, false)), blocked);
-        assert_eq!(budget.admit(&out, packet(1, true)), Ok(lone_cost(LEN)));
-        budget.spend(lone_cost(LEN));
-        assert_eq!(budget.admit(&out, packet(1, false)), Ok(lone_cost(LEN)), "its turn has come");
+        assert_eq!(budget.admit(&out, packet(1, true)), Ok(truesize(LEN)));
+        budget.spend(truesize(LEN));
+        assert_eq!(budget.admit(&out, packet(1, false)), Ok(truesize(LEN)), "its turn has come");
     }
 
     #[test]
     fn a_full_congestion_window_waits_for_its_own_acknowledgements() {
         let out = Burst::new();
         let mut budget = budget(8, false);
-        budget.allowance = budget.path.within(Some(3 * lone_cost(LEN)), 3 * lone_cost(LEN));
+        budget.allowance = budget.path.within(Some(3 * truesize(LEN)), 3 * truesize(LEN));
         assert_eq!(budget.admit(&out, packet(1, false)), Err(Progress::Idle));
         budget.path = budget.path.closed();
-        let blocked = Err(Progress::Blocked(budget.window, lone_cost(LEN)));
+        let blocked = Err(Progress::Blocked(budget.window, truesize(LEN)));
         assert_eq!(budget.admit(&out, packet(1, false)), blocked, "others make room, too");
     }
 }

@@ -242,7 +242,7 @@ impl UcReceiver {
         let taken = psn == self.expected
             && self.recent.is_new(psn)
             && self.sequence.after(packet.info) == Ok(self.sequence)
-            && self.message.go_on(cx, connection, packet.payload);
+            && self.message.append_middle(cx, connection, packet.payload);
         if taken {
             self.recent.note(psn);
             self.expected = psn.next();
@@ -287,7 +287,7 @@ impl Recent {
 
     /// Takes note of a packet. False when it is known to have come before.
     ///
-    /// What is too far from the newest belongs to a peer that has begun anew.
+    /// A PSN too far from the newest is from a peer that has reconnected.
     fn note(&mut self, psn: Psn) -> bool {
         let (ahead, behind) = (psn.since(self.newest), self.newest.since(psn));
         if behind < u64::BITS && self.came != 0 {

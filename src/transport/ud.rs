@@ -13,7 +13,7 @@ use crate::mem::{LocalAccess, Placement, Spans};
 use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxMeta};
 use crate::psn::Psn;
 use crate::transport::build::{self, Extension, Header, Progress, To};
-use crate::transport::connection::{Context, Identity, RecvEnd};
+use crate::transport::connection::{self, Context, Identity, RecvEnd};
 use crate::transport::fault::{PacketError, TransportError};
 use crate::transport::outputs::DropReason;
 use crate::transport::recv::RecvQueue;
@@ -116,12 +116,12 @@ impl UdSender {
             SocketAddr::new(path.source, path.source_port),
             SocketAddr::new(path.destination, ROCE_PORT),
         );
-        let window = cx.windows.passing_to(path.destination, cx.now);
+        let window = cx.windows.transient_window(path.destination, cx.now);
         let mut budget = SendBudget::new(cx, window);
         let result = loop {
             let Some(next) = self.destinations.front() else { break Ok(Progress::Idle) };
             let Some(wqe) = self.queue.front_mut() else { break Ok(Progress::Idle) };
-            // What receives a burst whole knows by its first packet whose it is.
+            // A receiver that gets a burst in one buffer finds the shard by the first packet.
             if next.path != to.path || next.qpn.shard() != to.qpn.shard() {
                 break Ok(Progress::More);
             }
@@ -185,7 +185,7 @@ fn header(wqe: &Wqe, endpoint: &Endpoint, to: &Destination) -> Header {
     let qkey = if to.qkey.0 & OWN_QKEY != 0 { endpoint.qkey } else { to.qkey };
     let deth = Deth { qkey, source_qp: endpoint.id.qpn };
     let (operation, suffix) = wqe.op.parts().unwrap_or((Operation::Send, Suffix::None));
-    let opcode = build::opcode(Transport::Ud, operation, Position::Only, suffix);
+    let opcode = connection::opcode(Transport::Ud, operation, Position::Only, suffix);
     let extension = match wqe.op {
         SendOp::SendImm { imm } => Extension::DethImm(deth, ImmDt(imm)),
         _ => Extension::Deth(deth),

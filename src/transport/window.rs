@@ -26,16 +26,16 @@ pub const fn usable(receive_buffer: u64) -> u64 {
 /// the packet's headroom and tail, rounded up to what its allocator hands out, and its descriptor.
 ///
 /// Measured on Linux 6.18: 25 datagrams of 4112 bytes, 92 of 1040 or 256 of 80 fill 212,992 bytes.
-pub(crate) const fn lone_cost(len: usize) -> u64 {
+pub(crate) const fn truesize(len: usize) -> u64 {
     ((len + 384).next_power_of_two() + 512) as u64
 }
 
 /// Windows to addresses without connections, which are kept for the next datagram or connection there. A UD server
 /// answers whatever source address a datagram names.
-const PASSING: usize = 1024;
+const MAX_IDLE_WINDOWS: usize = 1024;
 
 /// Of those, how many are looked at for one that a new address may have.
-const LOOKS: usize = 4;
+const MAX_EVICTION_LOOKS: usize = 4;
 
 /// Names one [`Window`] of a [`Windows`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,7 +138,7 @@ impl Windows {
 
     /// The window to `destination` for a connection, until that [leaves](Self::leave) it.
     pub(crate) fn join(&mut self, destination: IpAddr, now: Instant) -> WindowId {
-        let id = self.passing_to(destination, now);
+        let id = self.transient_window(destination, now);
         self.windows[id.0].connections += 1;
         id
     }
@@ -159,7 +159,7 @@ impl Windows {
     }
 
     /// The window to `destination` as long as it is not idle, or has connections: for a datagram that goes there now.
-    pub(crate) fn passing_to(&mut self, destination: IpAddr, now: Instant) -> WindowId {
+    pub(crate) fn transient_window(&mut self, destination: IpAddr, now: Instant) -> WindowId {
         if let Some(id) = self.by_address.get(&destination) {
             return *id;
         }
@@ -179,8 +179,8 @@ impl Windows {
 
     /// Takes an idle window without connections from its address, if there are many.
     fn vacate(&mut self, now: Instant) -> Option<WindowId> {
-        for _ in 0..LOOKS {
-            if self.passing.len() < PASSING {
+        for _ in 0..MAX_EVICTION_LOOKS {
+            if self.passing.len() < MAX_IDLE_WINDOWS {
                 return None;
             }
             let id = self.passing.pop_front()?;
@@ -233,9 +233,9 @@ impl Windows {
     }
 
     /// The window as a transmission finds it.
-    pub(crate) fn allowance(&self, id: WindowId, now: Instant) -> Allowance {
+    pub(crate) fn allowance(&self, id: WindowId, now: Instant) -> UsableWindow {
         let Window { limit, whole, .. } = self.windows[id.0];
-        Allowance { limit, room: self.room(id, now), whole }
+        UsableWindow { limit, room: self.room(id, now), whole }
     }
 
     /// What else may go now. Whoever wants more than the limit gets along with the limit.
@@ -366,13 +366,13 @@ impl Windows {
 
 /// What a window allows one burst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Allowance {
+pub(crate) struct UsableWindow {
     limit: u64,
     room: u64,
     whole: bool,
 }
 
-impl Allowance {
+impl UsableWindow {
     /// Whether there is room. Whoever wants more than the limit gets along with the limit.
     pub(crate) fn admits(self, want: u64) -> bool {
         want.min(self.limit) <= self.room
@@ -402,13 +402,13 @@ impl Allowance {
 
     /// What a packet of `len` bytes takes; `follows`, when another precedes it in its burst.
     pub(crate) fn takes(self, len: usize, follows: bool) -> u64 {
-        if follows && self.whole { len as u64 } else { lone_cost(len) }
+        if follows && self.whole { len as u64 } else { truesize(len) }
     }
 
     /// What `packets` packets of `len` bytes take in as few bursts as possible.
     pub(crate) fn run(self, len: usize, packets: u32) -> u64 {
         let bursts = packets.div_ceil(per_burst(len));
-        u64::from(bursts) * lone_cost(len) + u64::from(packets - bursts) * self.takes(len, true)
+        u64::from(bursts) * truesize(len) + u64::from(packets - bursts) * self.takes(len, true)
     }
 
     /// What there must be room for before a burst begins that would carry `packets` packets of `len`
@@ -416,12 +416,12 @@ impl Allowance {
     pub(crate) fn burst(self, len: usize, packets: u32) -> u64 {
         let all = self.run(len, packets.min(per_burst(len)));
         let enough = if self.whole { all } else { all.min(self.quarter()) };
-        enough.max(lone_cost(len))
+        enough.max(truesize(len))
     }
 
     /// The bytes of the longest burst of packets of `len` bytes at most.
     pub(crate) fn longest_burst(self, len: usize) -> usize {
-        let packets = usize::try_from(self.quarter() / lone_cost(len)).unwrap_or(usize::MAX);
+        let packets = usize::try_from(self.quarter() / truesize(len)).unwrap_or(usize::MAX);
         if self.whole { MAX_BURST_BYTES } else { packets.max(1).saturating_mul(len) }
     }
 
@@ -445,7 +445,7 @@ mod tests {
     #[test]
     fn lone_datagrams_cost_what_the_kernel_charges() {
         // How many fit a default receive buffer, measured: 25, 92, 256. Ours may be a little lower.
-        let fit = |len| DEFAULT_RECEIVE_BUFFER / lone_cost(len);
+        let fit = |len| DEFAULT_RECEIVE_BUFFER / truesize(len);
         assert_eq!((fit(4112), fit(1040), fit(80)), (24, 83, 208));
     }
 
@@ -458,7 +458,7 @@ mod tests {
             let window = windows.allowance(id, Instant::ZERO);
             [window.takes(4112, true), window.run(4112, 16), window.burst(4112, 16)]
         };
-        let lone = lone_cost(4112);
+        let lone = truesize(4112);
         assert_eq!(costs([10, 0, 0, 2].into()), [lone, 16 * lone, 25_000]);
         // 15 fit one burst.
         let whole = [4112, 2 * lone + 14 * 4112, lone + 14 * 4112];
@@ -586,20 +586,20 @@ mod tests {
         let mut windows = Windows::new(100_000, vec![], false);
         let stranger = |i: usize| IpAddr::from(u32::try_from(i).unwrap().to_be_bytes());
         let connected = windows.join(IpAddr::from([192, 168, 0, 1]), Instant::ZERO);
-        let held = windows.passing_to(stranger(0), Instant::ZERO);
+        let held = windows.transient_window(stranger(0), Instant::ZERO);
         windows.charge_unacknowledged(held, Instant::ZERO, 1000);
         assert_eq!(
             windows.join(stranger(0), Instant::ZERO),
             held,
             "a connection goes where datagrams went"
         );
-        for i in 1..10 * PASSING {
+        for i in 1..10 * MAX_IDLE_WINDOWS {
             let now = Instant::from_micros(i as u64);
-            let id = windows.passing_to(stranger(i), now);
-            assert_eq!(windows.passing_to(stranger(i), now), id);
+            let id = windows.transient_window(stranger(i), now);
+            assert_eq!(windows.transient_window(stranger(i), now), id);
             windows.charge_unacknowledged(id, now, 1000);
         }
-        assert!(windows.windows.len() <= PASSING + 2, "{} windows", windows.windows.len());
+        assert!(windows.windows.len() <= MAX_IDLE_WINDOWS + 2, "{} windows", windows.windows.len());
         assert_eq!(windows.by_address.len(), windows.windows.len());
         assert_eq!(windows.join(stranger(0), Instant::ZERO), held);
         assert_eq!(windows.join(IpAddr::from([192, 168, 0, 1]), Instant::ZERO), connected);
@@ -611,7 +611,7 @@ mod tests {
         let peer = |i: usize| IpAddr::from(u32::try_from(i).unwrap().to_be_bytes());
         let now = Instant::ZERO;
         let stays = windows.join(peer(0), now);
-        for i in 1..10 * PASSING {
+        for i in 1..10 * MAX_IDLE_WINDOWS {
             let id = windows.join(peer(i), now);
             assert_eq!(windows.join(peer(i), now), id);
             windows.charge(id, 1000);
@@ -622,8 +622,8 @@ mod tests {
             let often = windows.join(peer(1), now);
             windows.leave(often);
         }
-        assert!(windows.windows.len() <= PASSING + 1, "{} windows", windows.windows.len());
-        assert!(windows.passing.len() <= PASSING, "{} entries", windows.passing.len());
+        assert!(windows.windows.len() <= MAX_IDLE_WINDOWS + 1, "{} windows", windows.windows.len());
+        assert!(windows.passing.len() <= MAX_IDLE_WINDOWS, "{} entries", windows.passing.len());
         assert_eq!(windows.by_address.len(), windows.windows.len());
         assert_eq!([0, 1, 2].map(|i| windows.lead_to(peer(i))), [true, true, false]);
         assert_eq!(windows.join(peer(0), now), stays);
@@ -642,8 +642,8 @@ mod tests {
         assert_eq!(windows.room(busy, now), 30_000, "the other connection's and what drains");
         windows.release(busy, 10_000);
         windows.leave(busy);
-        for i in 1..3 * PASSING {
-            windows.passing_to(peer(i), now);
+        for i in 1..3 * MAX_IDLE_WINDOWS {
+            windows.transient_window(peer(i), now);
         }
         let again = windows.join(peer(0), now);
         assert_eq!((again, windows.room(again, now)), (id, 40_000));
@@ -654,17 +654,17 @@ mod tests {
         let mut windows = Windows::new(100_000, vec![], false);
         let peer = |i: usize| IpAddr::from(u32::try_from(i).unwrap().to_be_bytes());
         let (now, later) = (Instant::ZERO, Instant::from_micros(60_000_000));
-        let connected: Vec<_> = (0..PASSING).map(|i| windows.join(peer(i), now)).collect();
+        let connected: Vec<_> = (0..MAX_IDLE_WINDOWS).map(|i| windows.join(peer(i), now)).collect();
         // Each of these finds connected ones only, and then those with something under way.
-        for i in PASSING..2 * PASSING + 100 {
-            let id = windows.passing_to(peer(i), now);
+        for i in MAX_IDLE_WINDOWS..2 * MAX_IDLE_WINDOWS + 100 {
+            let id = windows.transient_window(peer(i), now);
             windows.charge_unacknowledged(id, now, 80_000);
         }
         let count = windows.windows.len();
-        assert_eq!(count, 2 * PASSING + 100);
+        assert_eq!(count, 2 * MAX_IDLE_WINDOWS + 100);
         connected.into_iter().for_each(|id| windows.leave(id));
         for i in 0..count {
-            windows.join(peer(10 * PASSING + i), later);
+            windows.join(peer(10 * MAX_IDLE_WINDOWS + i), later);
         }
         assert_eq!(windows.windows.len(), count, "each was given to another address");
     }
@@ -674,8 +674,8 @@ mod tests {
         let mut windows = Windows::new(100_000, vec![], false);
         let stranger = |i: usize| IpAddr::from(u32::try_from(i).unwrap().to_be_bytes());
         let now = Instant::ZERO;
-        for i in 0..PASSING {
-            let id = windows.passing_to(stranger(i), now);
+        for i in 0..MAX_IDLE_WINDOWS {
+            let id = windows.transient_window(stranger(i), now);
             if i % 2 == 0 {
                 windows.charge_unacknowledged(id, now, 80_000);
             } else {
@@ -683,10 +683,14 @@ mod tests {
             }
         }
         let room = |windows: &mut Windows, i| {
-            let id = windows.passing_to(stranger(i), now);
+            let id = windows.transient_window(stranger(i), now);
             windows.room(id, now)
         };
-        assert_eq!(room(&mut windows, PASSING), 100_000, "a new one");
-        assert_eq!([0, 2, LOOKS].map(|i| room(&mut windows, i)), [20_000; 3], "as it was");
+        assert_eq!(room(&mut windows, MAX_IDLE_WINDOWS), 100_000, "a new one");
+        assert_eq!(
+            [0, 2, MAX_EVICTION_LOOKS].map(|i| room(&mut windows, i)),
+            [20_000; 3],
+            "as it was"
+        );
     }
 }

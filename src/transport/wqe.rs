@@ -189,8 +189,8 @@ impl Wqe {
         self.first.plus(self.received)
     }
 
-    /// Reads message bytes from `offset` on, for a packet. What is sent again comes from the region that
-    /// it came from at first.
+    /// Copies message bytes from `offset` on, for a packet. A retransmission reads the same region as the first
+    /// transmission.
     pub(crate) fn copy_out(
         &mut self,
         cx: &Context<'_>,
@@ -229,7 +229,7 @@ impl Wqe {
     }
 
     /// What was answered could not be written: the next answer finds no place either.
-    pub(crate) fn lose_memory(&mut self) {
+    pub(crate) fn mark_faulted(&mut self) {
         if let Data::Resolved(spans) = &mut self.data {
             spans.mark_faulted();
         }

@@ -69,7 +69,7 @@ impl Drop for Room {
 
 /// The packets that one responder or requester keeps, in the order of their PSNs, all of them ahead of the expected one.
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
+pub(super) struct ReorderQueue {
     /// `None` if there are none: most connections never keep one.
     kept: Option<Box<Kept>>,
     /// There was no room for the last one. Others are not tried before some are taken, or another gap begins.
@@ -90,7 +90,7 @@ struct Packet {
     room: Room,
 }
 
-impl Ahead {
+impl ReorderQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.kept.is_none()
     }
@@ -183,14 +183,14 @@ mod tests {
 
     #[test]
     fn packets_are_taken_in_order_whatever_order_they_came_in_and_once() {
-        let (buffer, mut ahead) = (ReorderBuffer::new(1000), Ahead::default());
+        let (buffer, mut ahead) = (ReorderBuffer::new(1000), ReorderQueue::default());
         let expected = psn(0xff_fffe);
         for (value, is_new) in [(3, true), (0xff_ffff, true), (1, true), (3, false), (0, true)] {
             let kept = ahead.keep(&buffer, expected, psn(value), &datagram(value));
             assert_eq!(kept, is_new, "{value:#x}");
         }
         assert_eq!(ahead.take(expected), None);
-        let taken = |ahead: &mut Ahead, value| ahead.take(psn(value)).map(|bytes| bytes[0]);
+        let taken = |ahead: &mut ReorderQueue, value| ahead.take(psn(value)).map(|bytes| bytes[0]);
         assert_eq!(taken(&mut ahead, 0xff_ffff), Some(0xff));
         assert_eq!(taken(&mut ahead, 0), Some(0));
         // That came otherwise.
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn what_waits_for_no_other_is_taken_and_what_is_old_is_left_out() {
-        let (buffer, mut ahead) = (ReorderBuffer::new(1000), Ahead::default());
+        let (buffer, mut ahead) = (ReorderBuffer::new(1000), ReorderQueue::default());
         for value in [0, 2, 5, 6] {
             assert!(ahead.keep(&buffer, psn(0xff_fffe), psn(value), &datagram(value)));
         }
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn there_is_room_for_so_much_of_all_queue_pairs_together() {
         let buffer = ReorderBuffer::new(250);
-        let (mut one, mut other) = (Ahead::default(), Ahead::default());
+        let (mut one, mut other) = (ReorderQueue::default(), ReorderQueue::default());
         let expected = psn(5);
         assert!(one.keep(&buffer, expected, psn(6), &datagram(6)));
         assert!(other.keep(&buffer, expected, psn(6), &datagram(6)));
@@ -224,7 +224,7 @@ mod tests {
         assert!(one.take(psn(6)).is_some() && !one.is_full());
         // Who has found no room at all finds some in the next gap.
         assert!(other.keep(&buffer, expected, psn(6), &datagram(6)));
-        let mut third = Ahead::default();
+        let mut third = ReorderQueue::default();
         assert!(!third.keep(&buffer, expected, psn(6), &datagram(6)) && third.is_full());
         assert_eq!(third.take(expected), None);
         drop(one);
@@ -237,14 +237,14 @@ mod tests {
     #[test]
     fn who_takes_most_leaves_some_for_the_next() {
         let buffer = ReorderBuffer::new(1000);
-        let mut dead = Ahead::default();
-        let kept = |ahead: &mut Ahead| {
+        let mut dead = ReorderQueue::default();
+        let kept = |ahead: &mut ReorderQueue| {
             (1..20)
                 .take_while(|value| ahead.keep(&buffer, psn(0), psn(*value), &datagram(7)))
                 .count()
         };
         assert_eq!(kept(&mut dead), 8);
-        let mut next = Ahead::default();
+        let mut next = ReorderQueue::default();
         assert_eq!(kept(&mut next), 1);
         assert!(next.take(psn(1)).is_some());
         dead.clear();
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_queue_pair_keeps_so_many_packets() {
-        let (buffer, mut ahead) = (ReorderBuffer::new(u64::MAX), Ahead::default());
+        let (buffer, mut ahead) = (ReorderBuffer::new(u64::MAX), ReorderQueue::default());
         for value in (1..).take(MOST) {
             assert!(ahead.keep(&buffer, psn(0), psn(value), &[]));
         }

@@ -1,30 +1,30 @@
-//! Whether bursts get through, or only what goes alone.
+//! Detection of paths that renumber the IPv4 identifications of bursts.
 //!
-//! Packet `i` of a burst is sealed with IPv4 identification `i`, which is what whoever cuts it gives it. Some
-//! do not: then a receiver that sees IP headers finds the ICRC of every packet wrong but that of the first,
-//! maybe. What is sent again then goes alone and gets through, so the connection lives, at the price of a retry
-//! for each burst. After a few of them in a row nothing is sent in bursts any more. Where packets are merely lost, those
-//! of the burst before the lost one have got through, and what is sent again goes in bursts too.
+//! The ICRC of packet `i` of a burst is for IPv4 identification `i`, which the segmentation (GSO) assigns. Where a network
+//! card assigns others, the ICRC of all packets but perhaps the first is wrong. A retransmitted packet then goes alone and
+//! arrives, so the connection makes progress, with a retry for each burst. After [`ENOUGH`] such bursts in a row each
+//! packet goes alone. Where packets are merely lost, those of the burst before the lost one have arrived, and
+//! retransmissions go in bursts too.
 //!
-//! Requests are acknowledged. Of the answers to READs the requester says what it has by asking for the rest
-//! again, or for more than it may have outstanding.
+//! Acknowledgements say which requests have arrived. For READ responses it follows from the next requests: for the rest
+//! of a response, or for more than may be outstanding.
 
 use crate::psn::Psn;
 
-/// Bursts in a row of which nothing got through that followed another packet, after which no more are sent.
+/// BurstDelivery in a row of which nothing got through that followed another packet, after which no more are sent.
 /// Where one packet in ten is lost, that happens to one burst in 10⁸ by chance.
 const ENOUGH: u8 = 8;
 
 /// What has become of the bursts of a requester, or a responder.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bursts {
+pub(super) struct BurstDelivery {
     /// The oldest packet that was sent behind another, of which the peer has not said anything yet.
     follower: Option<Psn>,
-    /// Bursts in a row whose followers were lost.
+    /// BurstDelivery in a row whose followers were lost.
     broken: u8,
 }
 
-impl Bursts {
+impl BurstDelivery {
     /// A packet is sent behind another for the first time.
     pub(super) fn followed(&mut self, psn: Psn) {
         self.follower.get_or_insert(psn);
@@ -49,7 +49,7 @@ impl Bursts {
         counts && self.broken == ENOUGH
     }
 
-    /// What the peer has not acknowledged is sent again, whether or not it was lost.
+    /// Unacknowledged packets are sent again, whether or not they were lost.
     pub(super) fn repeated(&mut self) {
         self.follower = None;
     }
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn bursts_are_given_up_when_none_gets_through_and_tried_again_when_one_has() {
-        let mut bursts = Bursts::default();
+        let mut bursts = BurstDelivery::default();
         for psn in 1..8 {
             bursts.followed(Psn::new(psn));
             assert!(!bursts.lost());
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn loss_among_bursts_that_get_through_is_only_loss() {
-        let mut bursts = Bursts::default();
+        let mut bursts = BurstDelivery::default();
         for psn in (0..100).step_by(2) {
             bursts.followed(Psn::new(psn));
             if psn % 10 == 0 {

@@ -11,29 +11,29 @@
 
 use crate::wire::Bth;
 
-/// What one peer is taken to want.
+/// The ICRC that a peer is assumed to expect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct FlushIcrc {
     twice: bool,
-    faith: Faith,
+    evidence: Evidence,
 }
 
 /// How far a guess is to be trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Faith {
+enum Evidence {
     /// No FLUSH has gone unanswered yet, nor has one been answered.
     #[default]
-    Untried,
+    None,
     /// The last one went unanswered.
-    Shaken,
+    Contradicted,
     /// The last one was answered: the next that is not has probably been lost.
-    Proven,
+    Confirmed,
 }
 
 impl FlushIcrc {
     /// A packet of the peer, which may tell what the peer is.
     pub(crate) fn observe(&mut self, bth: &Bth) {
-        if self.faith == Faith::Untried {
+        if self.evidence == Evidence::None {
             self.twice = !bth.migreq;
         }
     }
@@ -45,15 +45,15 @@ impl FlushIcrc {
 
     /// A FLUSH was answered.
     pub(crate) fn answered(&mut self) {
-        self.faith = Faith::Proven;
+        self.evidence = Evidence::Confirmed;
     }
 
     /// The oldest request is a FLUSH, and the peer seems not to have got it.
     pub(crate) fn unanswered(&mut self) {
-        if self.faith != Faith::Proven {
+        if self.evidence != Evidence::Confirmed {
             self.twice = !self.twice;
         }
-        self.faith = Faith::Shaken;
+        self.evidence = Evidence::Contradicted;
     }
 }
 

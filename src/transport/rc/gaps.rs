@@ -18,13 +18,13 @@
 use std::collections::VecDeque;
 
 use crate::psn::Psn;
-use crate::transport::rc::ahead::Ahead;
+use crate::transport::rc::ahead::ReorderQueue;
 
 /// What a requester knows of answers that it lacks.
 #[derive(Debug, Default)]
 pub(super) struct ReadGaps {
     /// Answers and acknowledgements that came ahead of a missing answer.
-    pub(super) kept: Ahead,
+    pub(super) kept: ReorderQueue,
     /// Every answer before this PSN has come, is kept, or was asked for again.
     pub(super) known: Psn,
     /// PSNs from which on answers are to be requested again.
@@ -37,8 +37,8 @@ impl ReadGaps {
         Self { known: una, ..Self::default() }
     }
 
-    /// Brings what is known up to date. While nothing is missing nobody does, and what was known before half of all
-    /// PSNs went by looks as if it lay ahead.
+    /// Moves `known` up to `una` if it is behind. It does not move while nothing is missing, and half a circle later an old
+    /// PSN would compare as one ahead.
     pub(super) fn look(&mut self, una: Psn, sent: Psn) {
         if self.known.since(una) > sent.since(una) {
             self.known = una;

@@ -1,9 +1,8 @@
-//! How a READ is asked for.
+//! Segmentation of READs into READ requests.
 //!
-//! Nobody acknowledges the answer to a READ, so its sender cannot know how much of it waits in the
-//! asking side's socket. The asking side does know: it asks for no more at once than its own
-//! receive buffer holds. A long READ becomes several READ requests, one after the other in PSN and
-//! address, which no peer can tell from several READs.
+//! READ responses are not acknowledged, so the responder cannot know how much of them waits in the requester's socket. The
+//! requester therefore requests no more at once than its own receive buffer holds. A long READ becomes several READ
+//! requests with successive PSNs and addresses, which a peer cannot tell from several READs.
 
 use crate::wire::Position;
 

@@ -31,7 +31,7 @@ use crate::transport::rc::recovery::{Expired, Outstanding, Recovery};
 use crate::transport::send_budget::{Candidate, SendBudget};
 use crate::transport::send_queue::SendQueue;
 use crate::transport::send_state::SendState;
-use crate::transport::window::{Allowance, WindowId, lone_cost, per_burst, usable};
+use crate::transport::window::{UsableWindow, WindowId, per_burst, truesize, usable};
 use crate::transport::work::{
     FlushPlacement, FlushTarget, SendFlags, SendOp, SendRequest, WcStatus,
 };
@@ -70,7 +70,7 @@ pub(super) struct Cursor {
     pub(super) packet: u32,
 }
 
-/// What the cursor stands on.
+/// The packet at the cursor.
 enum Next {
     Nothing,
     /// A request that takes no packet. The cursor has moved on.
@@ -118,7 +118,7 @@ impl Requester {
         let Connection { timeout, retry_cnt, rnr_retry, .. } = *connection;
         self.recovery = Recovery::new(timeout, retry_cnt, rnr_retry);
         let longest = answer_len(connection);
-        let cost = lone_cost(longest);
+        let cost = truesize(longest);
         self.congestion = Controller::new(u64::from(per_burst(longest)) * cost);
         let packets = usable(read_window) / cost;
         let at_once = if whole { 1 } else { connection.max_rd_atomic };
@@ -152,7 +152,7 @@ impl Requester {
         !self.queue.front().is_some_and(|wqe| wqe.has_begun(self.snd_max))
     }
 
-    /// Whether there may be a packet to send. There is none while this says no.
+    /// Returns whether there may be a packet to send.
     pub(crate) fn may_transmit(&self, state: SendState) -> bool {
         let more = self.queue.get(self.cursor.wqe).is_some_and(|wqe| self.admits(state, wqe));
         let more = more && self.recovery.admits(|| self.snd_nxt().since(self.snd_una));
@@ -350,7 +350,7 @@ impl Requester {
     fn ends_burst(
         &self,
         connection: &Connection,
-        left: Allowance,
+        left: UsableWindow,
         out: &Burst,
         len: usize,
     ) -> bool {
@@ -422,7 +422,7 @@ impl Requester {
 
     /// The request at the cursor is done here. It is complete when all before it are; after a retry
     /// the cursor comes to it again, and passes it.
-    fn pass(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Next {
+    fn run_local_op(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Next {
         let is_oldest = self.cursor.wqe == 0;
         let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return Next::Nothing };
         if !wqe.is_done() {
@@ -450,7 +450,7 @@ impl Requester {
     fn next(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Next {
         let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return Next::Nothing };
         if wqe.op.is_local() {
-            return self.pass(cx, connection);
+            return self.run_local_op(cx, connection);
         }
         if !wqe.is_started() {
             if wqe.flags.contains(SendFlags::FENCE) && self.pending.fence_count > 0 {
@@ -531,15 +531,14 @@ impl Requester {
         self.peer.flush_icrc.observe(bth);
     }
 
-    /// The peer seems not to have got the oldest request. If that is a FLUSH, it may have had the
-    /// wrong ICRC.
+    /// The oldest request may be lost. If it is a FLUSH, its ICRC may be the one that the peer drops.
     pub(super) fn miss_flush(&mut self) {
         if self.queue.front().is_some_and(|wqe| matches!(wqe.op, SendOp::Flush { .. })) {
             self.peer.flush_icrc.unanswered();
         }
     }
 
-    /// The peer seems not to have got what follows the last that it has acknowledged.
+    /// The packets behind the last acknowledged one may be lost.
     pub(super) fn miss_burst(&mut self, cx: &mut Context<'_>) {
         cx.counters().bursts_given_up += u64::from(self.peer.bursts.lost());
     }
@@ -627,12 +626,12 @@ impl Requester {
     }
 }
 
-/// What the answer to a READ of `packets` packets takes of our receive buffer. FIRST and LAST are
+/// Returns the bytes of the own receive buffer that a READ response of `packets` packets takes. FIRST and LAST are
 /// longer than the packets between them, so each begins a burst.
 fn answer_cost(cx: &Context<'_>, connection: &Connection, packets: u32) -> u64 {
     let path = cx.windows.allowance(connection.window, cx.now);
     let (len, ends) = (answer_len(connection), packets.min(2));
-    u64::from(ends) * lone_cost(len) + path.run(len, packets - ends)
+    u64::from(ends) * truesize(len) + path.run(len, packets - ends)
 }
 
 /// Bytes of the longest packet of an answer.

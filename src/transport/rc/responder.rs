@@ -42,12 +42,12 @@ use crate::mem::{Access, AtomicError, FlushError};
 use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build::{self, Extension, Header};
-use crate::transport::connection::{Connection, Context};
+use crate::transport::connection::{self, Connection, Context};
 use crate::transport::fault::{Failure, Reliable, TransportError};
-use crate::transport::inbound::{Inbound, at_once, open_remote, permit, remote, to_flush};
+use crate::transport::inbound::{Inbound, execute_single, open_remote, permit, remote, to_flush};
 use crate::transport::outputs::DropReason;
-use crate::transport::rc::ahead::Ahead;
-use crate::transport::rc::bursts::Bursts;
+use crate::transport::rc::ahead::ReorderQueue;
+use crate::transport::rc::bursts::BurstDelivery;
 use crate::transport::rc::replay::{Class, Kind, ReadSource, ReplayCache, ReplayEntry};
 use crate::transport::recv::RecvQueue;
 use crate::transport::segment::Segmentation;
@@ -70,12 +70,12 @@ pub(crate) struct Responder {
     msn: u32,
     sequence: Sequence,
     gap: Gap,
-    ahead: Ahead,
+    ahead: ReorderQueue,
     message: Inbound,
     replay: ReplayCache,
     /// Whether answers get through in bursts.
-    bursts: Bursts,
-    closing: Option<Closing>,
+    bursts: BurstDelivery,
+    pending_ack: Option<PendingAck>,
 }
 
 /// Whether the responder has already reported that the expected packet is missing.
@@ -91,15 +91,15 @@ enum Gap {
 
 /// The acknowledgement that follows the answers to READs and atomics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Closing {
+enum PendingAck {
     /// Everything before the expected PSN.
     Ack,
     /// The expected PSN is missing.
-    Gap,
+    SequenceNak,
     /// No receive request for the expected PSN.
-    Rnr,
+    RnrNak,
     /// The request with this PSN failed for good.
-    Fatal(Psn, NakCode),
+    TerminalNak(Psn, NakCode),
 }
 
 /// How a duplicate is answered again.
@@ -210,12 +210,12 @@ impl Responder {
             Reliable::RnrNak => {
                 self.gap = Gap::RnrNakSent;
                 self.ahead.clear();
-                self.closing = Some(Closing::Rnr);
+                self.pending_ack = Some(PendingAck::RnrNak);
                 cx.counters().rnr_naks_sent += 1;
                 Ok(())
             }
             Reliable::Fail { nak, .. } => {
-                self.closing = Some(Closing::Fatal(packet.bth.psn, nak));
+                self.pending_ack = Some(PendingAck::TerminalNak(packet.bth.psn, nak));
                 let qpn = connection.id.qpn;
                 self.drop_kept();
                 let recv_completed = self.message.end(cx, qpn, receives, consequence.status)
@@ -232,7 +232,7 @@ impl Responder {
         if first {
             cx.counters().out_of_sequence += 1;
             self.gap = Gap::NakSent;
-            self.closing = Some(Closing::Gap);
+            self.pending_ack = Some(PendingAck::SequenceNak);
         }
         let psn = packet.bth.psn;
         if packet.info.has(OpcodeFlags::MESSAGE)
@@ -285,23 +285,23 @@ impl Responder {
         };
         // An answer, or an ACK, replaces whatever was to be said about a gap.
         let is_message = info.has(OpcodeFlags::MESSAGE);
-        let closing = if is_message { self.acknowledgement(packet) } else { None };
-        self.pass(psns, closing);
+        let pending_ack = if is_message { self.acknowledgement(packet) } else { None };
+        self.advance_psn(psns, pending_ack);
         Ok(())
     }
 
     /// The requests with the next `psns` PSNs have been executed.
-    fn pass(&mut self, psns: u32, closing: Option<Closing>) {
+    fn advance_psn(&mut self, psns: u32, pending_ack: Option<PendingAck>) {
         self.expected = self.expected.plus(psns);
         self.position += u64::from(psns);
         self.gap = Gap::None;
-        self.closing = closing;
+        self.pending_ack = pending_ack;
     }
 
     /// The acknowledgement that is owed after a packet of a SEND or WRITE, if one is.
-    fn acknowledgement(&self, packet: &Datagram<'_>) -> Option<Closing> {
-        let owed = packet.bth.ack_req || self.closing == Some(Closing::Ack);
-        owed.then_some(Closing::Ack)
+    fn acknowledgement(&self, packet: &Datagram<'_>) -> Option<PendingAck> {
+        let owed = packet.bth.ack_req || self.pending_ack == Some(PendingAck::Ack);
+        owed.then_some(PendingAck::Ack)
     }
 
     /// Takes a packet in the middle of the message under way, if it is the next one and nothing is wrong with
@@ -312,10 +312,10 @@ impl Responder {
         connection: &Connection,
         packet: &Datagram<'_>,
     ) -> bool {
-        let taken =
-            self.follows(connection, packet) && self.message.go_on(cx, connection, packet.payload);
+        let taken = self.follows(connection, packet)
+            && self.message.append_middle(cx, connection, packet.payload);
         if taken {
-            self.pass(1, self.acknowledgement(packet));
+            self.advance_psn(1, self.acknowledgement(packet));
         }
         taken
     }
@@ -329,12 +329,13 @@ impl Responder {
         receives: &mut RecvQueue,
         packet: &Datagram<'_>,
     ) -> bool {
-        let taken = self.follows(connection, packet) && at_once(cx, connection, receives, packet);
+        let taken =
+            self.follows(connection, packet) && execute_single(cx, connection, receives, packet);
         if taken {
             let is_write = packet.info.has(OpcodeFlags::WRITE);
             cx.counters().rx_write_requests += u64::from(is_write);
             self.count_message(true);
-            self.pass(1, self.acknowledgement(packet));
+            self.advance_psn(1, self.acknowledgement(packet));
         }
         taken
     }
@@ -359,12 +360,12 @@ impl Responder {
     ) -> Result<u32, TransportError> {
         let reth =
             packet.reth().filter(|_| packet.payload.is_empty()).ok_or(TransportError::Length)?;
-        self.admit_answer(connection, Class::Counted)?;
+        self.admit_response(connection, Class::Counted)?;
         let span = open_remote(cx, connection, reth, Access::REMOTE_READ)?;
         let source = span.map(|span| ReadSource { span, offset: 0 });
         let packets = Segmentation { length: reth.length, mtu: connection.mtu }.packets();
         cx.counters().rx_read_requests += 1;
-        Ok(self.owe(connection, packet, packets, Kind::Read { reth, source }))
+        Ok(self.queue_response(connection, packet, packets, Kind::Read { reth, source }))
     }
 
     fn execute_atomic(
@@ -375,7 +376,7 @@ impl Responder {
     ) -> Result<u32, TransportError> {
         let atomic = packet.atomic_eth().filter(|_| packet.payload.is_empty());
         let AtomicEth { addr, rkey, swap, compare } = atomic.ok_or(TransportError::Length)?;
-        self.admit_answer(connection, Class::Counted)?;
+        self.admit_response(connection, Class::Counted)?;
         if !addr.is_multiple_of(8) {
             return Err(TransportError::Misaligned);
         }
@@ -386,7 +387,7 @@ impl Responder {
         };
         let original = original.map_err(|_| TransportError::RemoteAccess)?;
         cx.counters().rx_atomic_requests += 1;
-        Ok(self.owe(connection, packet, 1, Kind::Atomic { original }))
+        Ok(self.queue_response(connection, packet, 1, Kind::Atomic { original }))
     }
 
     /// Everything before a FLUSH has been executed, and what an engine has stored is visible to
@@ -401,7 +402,7 @@ impl Responder {
     ) -> Result<u32, TransportError> {
         let headers = packet.feth().zip(packet.reth()).filter(|_| packet.payload.is_empty());
         let (FlushEth { placement, selectivity }, reth) = headers.ok_or(TransportError::Length)?;
-        self.admit_answer(connection, Class::Flush)?;
+        self.admit_response(connection, Class::Flush)?;
         if placement.is_empty() || !FlushPlacement::all().contains(placement) {
             return Err(TransportError::Unsupported);
         }
@@ -419,7 +420,7 @@ impl Responder {
             FlushError::Storage => TransportError::Storage,
         })?;
         cx.counters().rx_flush_requests += 1;
-        Ok(self.owe(connection, packet, 1, Kind::Flush))
+        Ok(self.queue_response(connection, packet, 1, Kind::Flush))
     }
 
     fn execute_atomic_write(
@@ -430,7 +431,7 @@ impl Responder {
     ) -> Result<u32, TransportError> {
         let reth = packet.reth().filter(|reth| reth.length == 8).ok_or(TransportError::Length)?;
         let word = packet.payload.try_into().map_err(|_| TransportError::Length)?;
-        self.admit_answer(connection, Class::Counted)?;
+        self.admit_response(connection, Class::Counted)?;
         if !reth.addr.is_multiple_of(8) {
             return Err(TransportError::Misaligned);
         }
@@ -440,11 +441,11 @@ impl Responder {
             _ => TransportError::RemoteAccess,
         })?;
         cx.counters().rx_atomic_requests += 1;
-        Ok(self.owe(connection, packet, 1, Kind::AtomicWrite))
+        Ok(self.queue_response(connection, packet, 1, Kind::AtomicWrite))
     }
 
     /// Room for one more response, or the requester has not kept to `max_dest_rd_atomic`.
-    fn admit_answer(&self, connection: &Connection, class: Class) -> Result<(), TransportError> {
+    fn admit_response(&self, connection: &Connection, class: Class) -> Result<(), TransportError> {
         let limit = usize::from(connection.max_dest_rd_atomic);
         if limit == 0 || !self.replay.has_room(limit, class) {
             return Err(TransportError::TooManyReads);
@@ -453,7 +454,7 @@ impl Responder {
     }
 
     /// The request has been executed, and so many packets are to answer it.
-    fn owe(
+    fn queue_response(
         &mut self,
         connection: &Connection,
         packet: &Datagram<'_>,
@@ -477,8 +478,8 @@ impl Responder {
         cx.counters().duplicate_requests += 1;
         let repeated = match packet.info.operation {
             Operation::Send | Operation::Write => {
-                if self.closing.is_none() {
-                    self.closing = Some(Closing::Ack);
+                if self.pending_ack.is_none() {
+                    self.pending_ack = Some(PendingAck::Ack);
                 }
                 return;
             }
@@ -546,13 +547,13 @@ impl Responder {
     }
 
     /// Whether anything is owed to the peer.
-    pub(crate) fn owes(&self) -> bool {
-        self.closing.is_some() || self.replay.is_pending()
+    pub(crate) fn has_pending_tx(&self) -> bool {
+        self.pending_ack.is_some() || self.replay.is_pending()
     }
 
     /// Whether an acknowledgement is owed, and nothing else: no answer, no NAK.
-    pub(crate) fn owes_only_acknowledgement(&self) -> bool {
-        matches!(self.closing, Some(Closing::Ack)) && !self.replay.is_pending()
+    pub(crate) fn has_only_ack_pending(&self) -> bool {
+        matches!(self.pending_ack, Some(PendingAck::Ack)) && !self.replay.is_pending()
     }
 
     /// Appends answers to READs, atomics, FLUSHes and ATOMIC WRITEs to `out`, as many as it holds.
@@ -560,7 +561,7 @@ impl Responder {
     /// # Errors
     ///
     /// The memory of a READ is gone: the queue pair must fail, and the NAK is due.
-    pub(crate) fn answer(
+    pub(crate) fn push_responses(
         &mut self,
         connection: &Connection,
         cx: &mut Context<'_>,
@@ -584,7 +585,7 @@ impl Responder {
                     let segment = message.segment(due.index);
                     let position = Position::new(due.opens, due.closes);
                     let (transport, operation) = (connection.transport, Operation::ReadResponse);
-                    let opcode = build::opcode(transport, operation, position, Suffix::None);
+                    let opcode = connection::opcode(transport, operation, position, Suffix::None);
                     let extension = match position {
                         Position::Middle => Extension::None,
                         Position::First | Position::Last | Position::Only => Extension::Aeth(aeth),
@@ -634,28 +635,32 @@ impl Responder {
     fn fail_response(&mut self, psn: Psn) -> Failure {
         self.replay.clear();
         let error = TransportError::RemoteAccess;
-        if !matches!(self.closing, Some(Closing::Fatal(..)))
+        if !matches!(self.pending_ack, Some(PendingAck::TerminalNak(..)))
             && let Reliable::Fail { nak, .. } = error.consequence().reliable
         {
-            self.closing = Some(Closing::Fatal(psn, nak));
+            self.pending_ack = Some(PendingAck::TerminalNak(psn, nak));
         }
         Failure { error, recv_completed: false }
     }
 
     /// Appends the closing acknowledgement or NAK to `out`, if one is due and there is room. It
     /// follows the answers that are owed, or it would overtake them.
-    pub(crate) fn close(&mut self, connection: &Connection, out: &mut Burst) {
-        let Some(closing) = self.closing.filter(|_| !self.replay.is_pending()) else { return };
+    pub(crate) fn push_ack(&mut self, connection: &Connection, out: &mut Burst) {
+        let Some(pending_ack) = self.pending_ack.filter(|_| !self.replay.is_pending()) else {
+            return;
+        };
         let opcode = connection.opcode(Operation::Acknowledge);
         if !out.has_room(datagram_len(opcode, 0)) {
             return;
         }
         let nak = |code| Syndrome::Nak(code);
-        let (psn, syndrome) = match closing {
-            Closing::Ack => (self.acknowledged(), ack(0).syndrome),
-            Closing::Gap => (self.expected, nak(NakCode::PsnSequence)),
-            Closing::Rnr => (self.expected, Syndrome::Rnr { timer: connection.min_rnr_timer }),
-            Closing::Fatal(psn, code) => (psn, nak(code)),
+        let (psn, syndrome) = match pending_ack {
+            PendingAck::Ack => (self.acknowledged(), ack(0).syndrome),
+            PendingAck::SequenceNak => (self.expected, nak(NakCode::PsnSequence)),
+            PendingAck::RnrNak => {
+                (self.expected, Syndrome::Rnr { timer: connection.min_rnr_timer })
+            }
+            PendingAck::TerminalNak(psn, code) => (psn, nak(code)),
         };
         let header = Header {
             opcode,
@@ -666,7 +671,7 @@ impl Responder {
             extension: Extension::Aeth(Aeth { syndrome, msn: self.msn }),
         };
         if build::push(out, connection, &header, 0, |_| Ok(())).is_ok() {
-            self.closing = None;
+            self.pending_ack = None;
         }
     }
 
@@ -696,7 +701,7 @@ impl Responder {
     pub(crate) fn clear(&mut self) {
         self.replay.clear();
         self.ahead.clear();
-        self.closing = None;
+        self.pending_ack = None;
     }
 }
 

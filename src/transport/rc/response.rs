@@ -1,4 +1,4 @@
-//! The requester, other direction: response packets into completions.
+//! The requester: response packets into completions.
 //!
 //! An acknowledgement covers everything before it, so one packet may complete many requests. What
 //! it does not cover is the answer to a READ, atomic, FLUSH or ATOMIC WRITE: if that is missing, it
@@ -88,9 +88,9 @@ impl Requester {
     }
 
     /// What the oldest request was answered could not be written.
-    pub(crate) fn lose_memory(&mut self) {
+    pub(crate) fn mark_faulted(&mut self) {
         if let Some(wqe) = self.queue.front_mut().filter(|wqe| wqe.op.has_result()) {
-            wqe.lose_memory();
+            wqe.mark_faulted();
         }
     }
 
@@ -341,8 +341,8 @@ impl Requester {
     /// Takes a packet in the middle of the answer to the oldest request, if it is the next one and nothing
     /// is wrong with it. Else nothing has changed.
     ///
-    /// What follows from `una` having moved it leaves to the packet that ends the answer: the one before has
-    /// come at the same time, and no request ends here.
+    /// Timers and windows are updated by the packet that ends the response, which has come in the same buffer: no request
+    /// ends here.
     pub(crate) fn handle_middle(
         &mut self,
         cx: &Context<'_>,
