@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_and_polls_acknowledges_when_nothing_more_comes() {
+    fn polling_responder_acknowledges_after_an_idle_poll() {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         message(&mut a, &mut b);
         b.core.post_send(NOW, b.qpn, SendRequest::write(2, b.sge(64), a.remote())).unwrap();
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_and_polls_acknowledges_many_at_once() {
+    fn polling_responder_acknowledges_many_messages_at_once() {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 64);
         let mut sent = Vec::new();
         for wr_id in 0..32 {
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_queue_pair_has_put_in_is_gone_when_it_is_reset() {
+    fn reset_removes_completions_of_the_queue_pair() {
         let (mut a, _b) = pair(AckPolicy::Lazy, 16);
         a.core.post_recvs(NOW, a.qpn, [RecvRequest::new(7, a.sge(8))]).1.unwrap();
         a.core.modify_qp(NOW, a.qpn, &QpAttr::to(QpState::Err)).unwrap();
@@ -641,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_busy_port_has_left_goes_first_and_in_order() {
+    fn bursts_of_a_busy_port_are_sent_first_and_in_order() {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         a.wire.lock().unwrap().busy = true;
         for wr_id in 1..=3 {
@@ -710,7 +710,7 @@ mod tests {
     }
 
     #[test]
-    fn who_posts_what_nobody_acknowledges_receives_now_and_then() {
+    fn sender_of_unacknowledged_bursts_receives_between_posts() {
         let (mut a, mut b) = unacknowledged_pair(16);
         a.core.post_recvs(NOW, a.qpn, [RecvRequest::new(7, a.sge(64))]).1.unwrap();
         b.core.post_send(NOW, b.qpn, SendRequest::send(1, b.sge(8))).unwrap();
@@ -724,7 +724,7 @@ mod tests {
     }
 
     #[test]
-    fn who_posts_what_is_acknowledged_leaves_that_to_turns() {
+    fn sender_of_acknowledged_bursts_receives_in_turns_only() {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         b.core.post_send(NOW, b.qpn, SendRequest::write(1, b.sge(8), a.remote())).unwrap();
         for _ in 0..2 * BURSTS_PER_BATCH {

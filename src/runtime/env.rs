@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_is_not_set() {
+    fn empty_variable_is_not_set() {
         assert_eq!(read("SOFTROCE_IP", ""), Ok(Environment::default()));
     }
 

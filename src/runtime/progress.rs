@@ -428,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_finds_packets_waiting_stays_for_them_ever_longer() {
+    fn stay_on_the_socket_doubles_while_packets_wait() {
         let mut backoff = IdleBackoff::new();
         let now = Instant::ZERO + Duration::from_secs(9);
         let mut stays = |waited| {

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn who_blocks_gets_what_is_pushed_and_nothing_from_a_closed_queue() {
+    fn blocked_consumer_gets_an_item_or_the_end_of_the_queue() {
         let queue = Queue::new(4);
         thread::scope(|scope| {
             let waiters: Vec<_> =

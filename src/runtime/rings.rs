@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_goes_by_the_new_rule() {
+    fn pending_completions_follow_new_moderation() {
         let mut bench = Bench::new(8, 0);
         bench.ring.arm(Armed::Any);
         for _ in 0..3 {

@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_nothing_again_and_again_gives_way() {
+    fn idle_polls_yield_the_cpu() {
         let (shard, _, ring) = shard([10, 255, 1, 8]);
         let idle = || shard.idle_polls.load(Ordering::Relaxed);
         shard.turn_for(&ring.completions).unwrap();
@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_is_left_to_who_takes_turns() {
+    fn due_packets_are_sent_by_the_polling_thread() {
         let (shard, wire, ring) = shard([10, 255, 1, 7]);
         // It leaves an acknowledgement pending, which is due in a millisecond.
         shard.turn_for(&ring.completions).unwrap();
@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_long_over_a_turn_still_takes_turns() {
+    fn long_turn_counts_as_polling() {
         let (shard, _, _) = shard([10, 255, 1, 9]);
         let mut backoff = IdleBackoff::new();
         let held = shard.lock().unwrap();
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn who_polls_while_another_has_the_lock_is_seen() {
+    fn poll_during_a_locked_turn_is_recorded() {
         let (shard, _, ring) = shard([10, 255, 1, 10]);
         let held = shard.lock().unwrap();
         let before = clock::now();
@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sleeps_too_long_is_woken_and_nobody_else() {
+    fn thread_that_sleeps_past_the_deadline_is_woken() {
         let soon = clock::now() + Duration::from_micros(1);
         let cases = [
             (None, None, (false, false)),
@@ -659,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_under_the_lock_fails_the_device_and_wakes_who_waits() {
+    fn panic_under_the_lock_fails_the_device_and_wakes_waiting_threads() {
         let (shard, _, ring) = shard([10, 255, 1, 5]);
         thread::scope(|scope| {
             let asleep = Queue::<()>::new(1);
@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_silences_the_bell_after_a_receive_that_fails() {
+    fn thread_silences_its_eventfd_after_a_failed_receive() {
         let (shard, wire, _) = shard([10, 255, 1, 15]);
         wire.lock().unwrap().receive_error = Some(libc::EIO);
         shard.thread_event_fd.ring();
@@ -694,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_device_that_failed_has_flushed_is_there_to_be_waited_for() {
+    fn flushed_completions_of_a_failed_device_can_be_waited_for() {
         let (shard, wire, ring) = shard([10, 255, 1, 6]);
         wire.lock().unwrap().receive_error = Some(libc::EBADF);
         shard.turn_for(&ring.completions).unwrap();

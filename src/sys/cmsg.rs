@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_pushed_can_be_read() {
+    fn pushed_messages_can_be_read() {
         let mut control = Control::default();
         control.push(1, 2, &7_i32.to_ne_bytes());
         control.push(3, 4, &[9]);

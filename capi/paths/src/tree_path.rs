@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_below_the_root() {
+    fn replaced_path_is_below_the_root() {
         assert_eq!(tree_path("/dev/infiniband").unwrap(), "/tmp/tree/dev/infiniband");
         assert_eq!(tree_path("/sys/class/net/lo"), None);
     }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_has_no_place() {
+    fn too_long_path_is_not_replaced() {
         for path in ["/dev/infiniband", "/dev/../dev/infiniband"] {
             let room = PATH_MAX - 1 - "/dev/infiniband".len();
             assert!(TreePath::of(&vec![b'a'; room], path.as_bytes()).is_some());

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn each_takes_the_lowest_that_is_free_at_all_of_its_addresses() {
+    fn port_takes_the_lowest_slot_free_at_all_addresses() {
         let [a, b] = [ip("198.51.100.1"), ip("2001:db8::1")];
         let first = AddressSlot::take(&[a]).unwrap();
         let second = AddressSlot::take(&[b, a]).unwrap();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_as_many_as_the_low_bits_name() {
+    fn address_has_64_slots() {
         let a = ip("198.51.100.2");
         let all: Vec<_> = (0..64).map(|_| AddressSlot::take(&[a]).unwrap()).collect();
         assert!(all.iter().map(AddressSlot::shard).eq(0..64));

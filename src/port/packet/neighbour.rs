@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_on_the_loopback_interface_is_a_neighbour() {
+    fn loopback_addresses_are_routed_by_the_kernel() {
         let ip = "127.0.0.1".parse().unwrap();
         let index = std::fs::read_to_string("/sys/class/net/lo/ifindex").unwrap();
         let interface = index.trim().parse().unwrap();

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn one_neighbour_does_not_take_the_room_of_all() {
+    fn one_neighbour_cannot_use_the_budget_of_all() {
         let (mut all, mut shares, large) =
             (UnresolvedBytes::default(), [NeighbourBytes::default(); 4], burst(60_000));
         let now = Instant::from_micros(1);

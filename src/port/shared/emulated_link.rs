@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn chances_come_out_as_often_as_asked() {
+    fn faults_have_the_configured_probability() {
         let conditions = Conditions {
             loss: 0.1,
             duplicate: 0.2,
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_be_marked_is() {
+    fn only_ecn_capable_datagrams_are_marked() {
         let departure = Departure { at: NOW, marked: true };
         let marked = departure.delayed(Duration::ZERO);
         assert_eq!(

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn written_frame_can_be_parsed() {
         for (source, destination) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
             let burst = burst(source, destination, &[100, 100, 20]);
             let bytes = frame(&burst, 0, burst.data());
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_told_what_to_compute_and_what_to_cut() {
+    fn virtio_net_hdr_requests_checksum_and_gso() {
         let burst = burst("10.0.0.1", "10.0.0.2", &[100, 100]);
         let bytes = frame(&burst, 0, burst.data());
         let words = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_have_whole_bursts_gets_datagrams() {
+    fn framer_splits_bursts_without_gso() {
         let burst = burst("10.0.0.1", "10.0.0.2", &[100, 100, 20]);
         let mut framer = Framer::new(true);
         let mut sends = |takes_whole: bool, takes: usize| {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_datagram_is_not_read() {
+    fn frame_without_datagram_is_rejected() {
         let burst = burst("10.0.0.1", "10.0.0.2", &[100]);
         let bytes = frame(&burst, 0, burst.data());
         for len in 0..bytes.len() {

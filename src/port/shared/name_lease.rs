@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_claimed_as_a_whole_or_by_places() {
+    fn address_is_leased_as_a_whole_or_by_slots() {
         let ip: IpAddr = "198.51.100.7".parse().unwrap();
         let slot = claim(ip, 63).unwrap();
         let taken = |result: io::Result<NameLease>| result.unwrap_err().kind();

@@ -77,19 +77,19 @@ mod tests {
     }
 
     #[test]
-    fn one_is_asked_for_while_each_is_an_answer_to_something() {
+    fn single_messages_are_requested_during_round_trips() {
         assert_eq!(asked(80, 1), [1, 1, 1, 1, 1]);
     }
 
     #[test]
-    fn ever_more_of_a_stream_are_asked_for_but_no_more_than_is_read_in_time() {
+    fn batch_doubles_for_a_stream_up_to_the_limits() {
         assert_eq!(asked(STREAM_BYTES, 2), [2, 4, 8, 16, 16]);
         assert_eq!(asked(60_000, 15), [2, 4, 4, 4, 4], "bytes");
         assert_eq!(asked(60_000, 100), [2, 2, 2, 2, 2], "datagrams");
     }
 
     #[test]
-    fn one_is_asked_for_when_nothing_has_come() {
+    fn empty_receive_resets_the_batch() {
         let mut batch = RecvBatchSize::new();
         batch.received(1, 2, STREAM_BYTES);
         assert_eq!(batch.next(), 2);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn several_are_asked_for_behind_a_stream_of_our_own() {
+    fn send_of_a_stream_raises_the_batch() {
         let mut batch = RecvBatchSize::new();
         batch.received(1, 1, 20);
         batch.sends(STREAM_BYTES - 1);

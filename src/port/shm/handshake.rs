@@ -141,7 +141,7 @@ mod tests {
     use crate::port::wait_readable;
 
     #[test]
-    fn a_hello_says_from_where_and_brings_a_ring() {
+    fn hello_has_the_source_address_and_a_ring() {
         let (here, there) = (config().ip, config().ip);
         let listener = listen(there).unwrap();
         let (_calling, ours) = connect_with_ring(here, there).unwrap();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_met_where_nobody_listens() {
+    fn connection_without_listener_fails() {
         let (here, there) = (config().ip, config().ip);
         assert_eq!(
             connect_with_ring(here, there).unwrap_err().kind(),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_accept_is_not_waited_for() {
+    fn connection_does_not_wait_for_accept() {
         let (here, there) = (config().ip, config().ip);
         let _listener = listen(there).unwrap();
         let mut calls = Vec::new();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn another_user_is_let_go() {
+    fn connection_of_another_user_is_rejected() {
         let (ours, theirs) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
         check_user(sys::user(), &ours).unwrap();
         let refused = check_user(sys::user() + 1, &theirs).unwrap_err();
@@ -206,7 +206,7 @@ mod tests {
 
     /// Listens or connects, in a user namespace in which neither of the users has a number.
     #[test]
-    #[ignore = "played by unmapped_users_do_not_meet"]
+    #[ignore = "played by unmapped_users_do_not_connect"]
     fn one_of_two_users() {
         let part = env::var(PART).unwrap_or_else(|_| "none".into());
         match part.split_once(' ') {
@@ -253,7 +253,7 @@ mod tests {
     /// Root and another user, both with the overflow uid.
     #[test]
     #[ignore = "needs root, and makes a user namespace"]
-    fn unmapped_users_do_not_meet() {
+    fn unmapped_users_do_not_connect() {
         const OTHER: [&str; 3] = ["--reuid=1234", "--regid=1234", "--clear-groups"];
         let mut namespace = Command::new("setpriv");
         namespace.args(OTHER).args(["unshare", "-U", "bash", "-c", "echo here; read"]);

@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_is_forgotten_though_another_process_has_his_connection() {
+    fn ended_sender_is_removed_although_another_process_has_its_connection() {
         let (here, there) = (config().ip, config().ip);
         let mut incoming = Incoming::open(there).unwrap();
         let called = handshake::connect_with_ring(here, there).unwrap();

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_through_a_ring_is_what_a_socket_would_have_shown() {
+    fn ring_delivers_the_same_packets_as_a_socket() {
         let (mut a, mut b) = (open(), open());
         let plain = path(&mut a, b.info().ip, 0xc123);
         let marked = Path { traffic_class: 0xba, hop_limit: 17, ..plain };
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_later_is_found_and_gets_what_was_sent_before_first() {
+    fn later_port_is_found_and_receives_earlier_udp_datagrams_first() {
         let mut a = open();
         let at = config();
         let way = path(&mut a, at.ip, 0xc000);
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_by_udp_does_not_keep_out_who_comes() {
+    fn udp_flood_does_not_starve_a_new_sender() {
         let (mut a, mut b) = (open(), open());
         let mut flood = UdpPort::open(&config()).unwrap();
         let (way, other) =
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_is_woken() {
+    fn burst_wakes_a_sleeping_port() {
         let (mut a, mut b) = (open(), open());
         let way = path(&mut a, b.info().ip, 0xc000);
         assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_by_somebody_who_has_gone_arrives() {
+    fn bursts_of_an_ended_sender_arrive() {
         let (mut a, mut b) = (open(), open());
         let way = path(&mut a, b.info().ip, 0xc000);
         assert_eq!(a.transmit(NOW, &[burst(way, &[61]), burst(way, &[62])]), Ok(2));
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn receivers_that_have_gone_make_room_for_others() {
+    fn ended_receivers_make_room_for_others() {
         let mut a = open();
         let mut now = NOW;
         for count in 1..=incoming::MAX_SENDERS + 1 {
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_the_place_of_somebody_who_has_gone_is_met() {
+    fn successor_of_an_ended_port_gets_a_ring() {
         let mut a = open();
         let at = config();
         let mut b = open_at(&at);
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_are_for_few_and_sockets_for_the_others() {
+    fn senders_beyond_the_maximum_use_sockets() {
         let mut b = open();
         let mut senders: Vec<_> = (0..incoming::MAX_SENDERS + 3).map(|_| open()).collect();
         for (number, a) in (0..).zip(&mut senders) {
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_at_the_door_do_no_harm() {
+    fn invalid_senders_do_no_harm() {
         let (mut a, mut b) = (open(), open());
         let call = || handshake::connect_with_ring(a.info().ip, b.info().ip).unwrap();
         // One sends nothing, one an invalid hello, one an invalid ring, and one closes at once.

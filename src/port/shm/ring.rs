@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_in_comes_out_in_order_and_as_it_was() {
+    fn bursts_leave_the_ring_unchanged_and_in_order() {
         let (mut writer, mut reader) = ring();
         assert_eq!(taken(&mut reader), None);
         // Several laps around the ring, with varying ends.
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_is_woken_once_and_not_when_there_is_something() {
+    fn sleeping_reader_is_woken_once_and_only_if_the_ring_was_empty() {
         let (mut writer, mut reader) = ring();
         let small = burst(&[64], 0);
         writer.put(&small).unwrap();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_says_nonsense_is_no_reader() {
+    fn writer_rejects_invalid_counts_of_the_reader() {
         for nonsense in [1, u64::MAX] {
             let (mut writer, _reader, segment) = ring_and_segment();
             segment.word(TAKEN).unwrap().store(nonsense, Ordering::Relaxed);
@@ -269,7 +269,7 @@ mod tests {
     proptest! {
         /// Returned bursts are valid and the ring ends, whatever another process writes into it.
         #[test]
-        fn nonsense_is_broken_or_a_burst(words in proptest::collection::vec((0..512_u64, any::<u64>()), 1..64)) {
+        fn invalid_records_are_errors_or_valid_bursts(words in proptest::collection::vec((0..512_u64, any::<u64>()), 1..64)) {
             let (_writer, mut reader, segment) = ring_and_segment();
             for (line, value) in &words {
                 segment.word(place::<Segment>(line * LINE)).unwrap().store(*value, Ordering::Relaxed);

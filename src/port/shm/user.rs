@@ -39,7 +39,7 @@ mod tests {
     const INITIAL: &str = "         0          0 4294967295\n";
 
     #[test]
-    fn overflow_uid_is_nobodys_where_users_have_no_number() {
+    fn overflow_uid_is_ambiguous_if_the_namespace_maps_not_all_users() {
         let certain = |uid, map: &str| is_certain(uid, 65_534, || Some(map.to_owned()));
         for map in [INITIAL, "", "0 1000 1\n", "0 100000 65536\n"] {
             assert!(certain(0, map) && certain(1000, map), "{map:?}");

@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_passes_in_one_direction_until_it_is_mended() {
+    fn cut_link_passes_the_other_direction_until_it_is_mended() {
         let network = Network::new(0);
         let (mut a, mut b) = (network.host(A), network.host(B));
         let mut passes = |now| {
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_a_queue_is_marked() {
+    fn datagram_behind_a_queue_is_marked() {
         let network = Network::new(0);
         let (mut a, mut b) = (network.host(A), network.host(B));
         let conditions = Conditions {
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused() {
+    fn invalid_bursts_are_refused() {
         let network = Network::new(0);
         let mut a = network.host_with(A, HostConfig { link_mtu: 1500, ..HostConfig::default() });
         let mut stranger = burst(&[20]);
@@ -660,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn each_member_of_a_group_gets_one_and_nobody_else() {
+    fn each_member_of_a_group_receives_one_copy() {
         let group = [239, 1, 2, 3].into();
         let network = Network::new(0);
         let hosts = [A, B, [10, 0, 0, 3].into()];
@@ -700,7 +700,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_group_cannot_be_joined() {
+    fn join_refuses_addresses_that_are_no_group() {
         let network = Network::new(0);
         let mut port = network.host(A);
         for ip in ["10.0.0.9", "::1", "ff15::1"] {

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_said_is_said_again() {
+    fn configuration_round_trips_as_text() {
         for text in [
             "tap0",
             "roce%d,ip=127.0.0.1/8,bridge=br0",

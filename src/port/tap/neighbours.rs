@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_answers_and_gets_what_has_waited() {
+    fn answer_releases_queued_bursts() {
         for (own, peer) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
             let mut near = host(own, 24, &[], OURS);
             assert_eq!(near.route_to(at(0), ip(own), ip(peer)), Route::Unresolved(ip(peer)));
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_is_asked_three_times_and_keeps_nobody_else() {
+    fn silent_neighbour_is_solicited_three_times_and_delays_no_other() {
         let mut near = host("10.0.0.1", 24, &[], OURS);
         let [own, silent, other] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
         let large = burst(own, silent, 60_000);
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_heard_of_is_not_asked_and_who_is_not_is_forgotten() {
+    fn confirmed_neighbour_is_not_solicited_and_an_unconfirmed_one_is_removed() {
         let mut near = host("10.0.0.1", 24, &[], OURS);
         let [own, peer] = [ip("10.0.0.1"), ip("10.0.0.2")];
         near.route_to(at(0), own, peer);
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_us_can_be_answered_at_once() {
+    fn soliciting_host_enters_the_cache() {
         for [own, peer, far] in
             [["10.0.0.1", "10.0.0.2", "192.0.2.2"], ["fd00::1", "fd00::2", "fe00::2"]]
         {
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_elsewhere_goes_to_the_gateway() {
+    fn other_networks_are_reached_by_the_gateway() {
         let mut near = host("10.0.0.1", 24, &["10.0.0.9"], OURS);
         let own = ip("10.0.0.1");
         for far in ["192.0.2.1", "192.0.2.2"] {
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_tells_nothing() {
+    fn truncated_messages_are_ignored() {
         for own in ["10.0.0.1", "fd00::1"] {
             let mut host = host(own, 24, &[], OURS);
             host.announce();

@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_is_counted_and_begins_with_copies() {
+    fn connected_flow_numbers_datagrams_and_begins_with_duplicates() {
         let mut pair = Pair::new();
         let message = pair.message();
         for number in 0..DATAGRAMS_BEFORE_SOCKET {
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_arrives_damaged() {
+    fn invalid_icrc_stays_invalid() {
         let mut pair = Pair::new();
         pair.flow();
         let mut burst = Burst::new();
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_or_something_else_ends_a_talk_and_the_count_goes_on() {
+    fn pause_or_other_burst_ends_a_flow_and_numbering_continues() {
         let mut pair = Pair::new();
         let message = pair.message();
         let long = datagram(pair.path, Opcode::RcSendMiddle, &[1; 1024]);
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_come_twice_has_no_talk() {
+    fn datagrams_that_tolerate_no_duplicate_have_no_flow() {
         let mut pair = Pair::new();
         for (opcode, behind) in [
             (Opcode::UcSendOnly, &[1; 64][..]),
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn every_talk_has_its_own_path() {
+    fn each_flow_has_its_own_path() {
         let mut pair = Pair::new();
         pair.peer.report_ip_fields();
         for (path, hop_limit) in [
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_so_many_at_a_time_and_those_that_have_ended_make_room() {
+    fn ended_flows_make_room_for_others() {
         let mut pair = Pair::new();
         let count_datagram = |pair: &mut Pair, qpn| {
             let burst = pair.message_to(qpn);
@@ -669,7 +669,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_not_there_yet_is_talked_to_when_it_is() {
+    fn flow_survives_a_peer_that_is_not_open_yet() {
         let (peer, later) = (config(), open(&config()));
         let mut pair = Pair::between(config(), later);
         pair.path.destination = peer.ip;
@@ -687,7 +687,7 @@ mod tests {
     }
 
     #[test]
-    fn a_talk_that_never_gets_far_is_given_up() {
+    fn flow_that_fails_repeatedly_gets_no_socket() {
         let mut pair = Pair::new();
         let message = pair.message();
         let goes_to = |pair: &mut Pair, count: usize| {
@@ -703,7 +703,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shows_what_leaves_has_no_talks() {
+    fn port_that_keeps_identifications_has_no_flows() {
         let mut pair = Pair::new();
         pair.flow();
         pair.port.keep_identifications();
@@ -712,7 +712,7 @@ mod tests {
     }
 
     #[test]
-    fn over_ipv6_nothing_is_counted() {
+    fn ipv6_flow_has_no_identifications() {
         let Some((_turn, mut port)) = ipv6_loopback() else {
             return prerequisite::missing("IPv6 (::1)");
         };
@@ -733,7 +733,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_talks_to_itself() {
+    fn port_has_a_flow_to_itself() {
         let own = config();
         let mut port = open(&own);
         let path = path(&mut port, own.ip, 0xc000);

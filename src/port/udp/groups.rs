@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_group_of_its_kind_is_refused() {
+    fn join_refuses_addresses_that_are_no_group() {
         let mut port = open(&config());
         let ip = port.info().ip;
         for other in ["127.0.0.1", "ff15::1"] {

@@ -630,7 +630,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_holds_an_address_is_listed_and_it_can_still_be_surveyed() {
+    fn socket_owners_are_listed_and_survey_works_on_their_address() {
         let config = config();
         let port = open(&config);
         assert!(socket_owners().contains(&(config.ip, SocketOwner::ThisProcess)));
@@ -708,7 +708,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted() {
+    fn datagrams_without_room_are_counted() {
         let mut a = open(&config());
         let mut b = open(&PortConfig { receive_buffer: Some(65_536), ..config() });
         assert_eq!(b.info().receive_buffer, 65_536);

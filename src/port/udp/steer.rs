@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_keeps_everybody_else_away_and_is_kept_away() {
+    fn reuseport_group_excludes_other_sockets() {
         let config = config();
         let in_use = |result: Result<(), OpenError>| {
             let error = result.unwrap_err().to_string();

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_identification_of_a_stranger_is_found() {
+    fn identification_of_an_unknown_peer_is_found() {
         for sees_ip_header in [false, true] {
             let network = Network::new(0);
             let mut near = network.host(ip("10.0.0.1"));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_taken_is_not_recorded() {
+    fn capture_omits_refused_bursts() {
         let network = Network::new(0);
         let mut port = Capture::new(network.host(ip("10.0.0.1")), Tape::default());
         let bursts = [

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_port_holds_up_what_is_behind() {
+    fn busy_port_stops_the_bursts_behind() {
         let (network, mut port, [mut v4, mut v6]) = ports();
         network.set_conditions(Conditions { refuse_send: 1.0, ..Conditions::default() });
         let bursts = [burst("10.0.0.1", "10.0.0.9", 1), burst("fd00::1", "fd00::9", 2)];
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_at_one_address_does_not_hold_up_the_others() {
+    fn traffic_of_one_address_does_not_delay_the_others() {
         let (_network, mut port, [mut v4, mut v6]) = ports();
         let flood: Vec<_> = (0..100).map(|_| burst("10.0.0.9", "10.0.0.1", 1)).collect();
         assert_eq!(v4.transmit(NOW, &flood), Ok(100));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_what_the_least_of_them_is() {
+    fn info_has_the_minimum_of_all_ports() {
         let network = Network::new(0);
         let host = |at, link_mtu, receive_buffer| {
             let config = HostConfig { link_mtu, receive_buffer, ..HostConfig::default() };

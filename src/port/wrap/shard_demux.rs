@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_others_is_received_by_them() {
+    fn misrouted_datagrams_are_forwarded_to_their_shard() {
         let (_network, mut ports, mut peer) = ports();
         // With four shards; QP 1 is the general services interface, which belongs to the first.
         let mixed = burst(&[0x42, 0x46, 0x43, 0x47, 0x41, 0x42, 0x01, 0x44]);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_all_its_own_stays_whole() {
+    fn buffer_for_one_shard_is_not_split() {
         let (_network, mut ports, mut peer) = ports();
         let own = [0x42, 0x46, 0x02, 0xff_fffe];
         assert_eq!(peer.transmit(NOW, &[burst(&own)]), Ok(1));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_fetches_is_bounded() {
+    fn mailbox_is_bounded() {
         let (_network, mut ports, mut peer) = ports();
         let full = MAX_MAILBOX_BYTES / 60;
         for _ in 0..full + 2 {

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_posted_is_flushed_and_announced_and_nothing_is_sent() {
+    fn failure_flushes_posted_requests_and_sends_nothing() {
         let (mut a, b) = pair(AckPolicy::BeforeCompletion, 16);
         let events = Arc::new(Queue::new(16));
         a.core.add_context(&events);

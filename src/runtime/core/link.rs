@@ -111,7 +111,7 @@ mod tests {
 
     /// CC-07
     #[test]
-    fn every_context_hears_what_becomes_of_the_interface() {
+    fn every_context_gets_events_of_the_interface() {
         let (mut end, _) = pair(AckPolicy::Lazy, 16);
         let contexts = [(); 2].map(|()| Arc::new(Queue::new(16)));
         for context in &contexts {

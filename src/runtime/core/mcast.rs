@@ -55,7 +55,7 @@ mod tests {
     use crate::time::Instant;
 
     #[test]
-    fn where_the_port_has_no_groups_nobody_is_attached() {
+    fn attach_fails_if_the_port_has_no_groups() {
         let (mut end, _) = pair(AckPolicy::Lazy, 16);
         let init = QpInit {
             qp_type: QpType::Ud,

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_a_lossy_port_is_valid_and_the_rest_is_counted() {
+    fn lossy_port_passes_valid_datagrams_and_counts_losses() {
         for (dir, sees_ip_header) in [("rx", false), ("rx", true), ("tx", false), ("tx", true)] {
             let host = HostConfig { sees_ip_header, ..HostConfig::default() };
             let (_network, mut a, mut b) = pair(&format!("loss=0.3,dup=0.2,dir={dir}"), host);
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_marked_arrives_marked() {
+    fn emulator_marks_ecn_capable_datagrams() {
         for dir in ["rx", "tx"] {
             let (_network, mut a, mut b) =
                 pair(&format!("mark=1,dir={dir}"), HostConfig::default());
