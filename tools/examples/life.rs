@@ -20,7 +20,7 @@ use softroce::verbs::*;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Timeout of a completion. Retries end earlier if the peer does not respond.
-const PATIENCE: Duration = Duration::from_secs(4);
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(4);
 
 const KEY: QKey = QKey(0x1234);
 
@@ -124,7 +124,12 @@ impl Side {
 
     /// Waits for a completion, which must be a success.
     fn complete(&self, what: &str) -> Result<()> {
-        match self.cq.wait_one(PATIENCE).map_err(|error| format!("{what}: {error}"))?.status {
+        match self
+            .cq
+            .wait_one(COMPLETION_TIMEOUT)
+            .map_err(|error| format!("{what}: {error}"))?
+            .status
+        {
             WcStatus::Success => Ok(()),
             status => Err(format!("{what}: {status}").into()),
         }
@@ -167,7 +172,7 @@ fn live() -> Result<()> {
     far.rc.post_recv(RecvRequest::new(3, far.mr.sge(..HALF)))?;
     far.cq.req_notify(false);
     near.rc.post_send(SendRequest::send(4, near.mr.sge(HALF..)).signaled())?;
-    far.channel.wait(PATIENCE)?;
+    far.channel.wait(COMPLETION_TIMEOUT)?;
     far.cq.ack_events(1);
     far.complete("receiving a SEND")?;
     near.complete("SEND")?;

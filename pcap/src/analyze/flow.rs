@@ -33,7 +33,7 @@ pub struct Flow {
 pub struct End {
     /// Its address.
     pub ip: IpAddr,
-    /// Its queue pair, if the capture tells.
+    /// Its queue pair, if the capture shows it.
     pub qp: Option<Qpn>,
 }
 

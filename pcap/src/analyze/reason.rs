@@ -108,12 +108,12 @@ impl Flow {
         let mut reasons = Vec::new();
         for (at, stream) in self.streams.iter().enumerate() {
             let duration = stream.duration();
-            let told = took(stream).into_iter().map(|(what, time)| {
+            let parts = took(stream).into_iter().map(|(what, time)| {
                 let share = if duration > 0 { time as f64 / duration as f64 } else { 0.0 };
                 Reason { stream: at, what, time, share }
             });
             let worth = |reason: &Reason| reason.share >= MIN_LISTED_SHARE;
-            reasons.extend(told.filter(worth));
+            reasons.extend(parts.filter(worth));
             reasons.extend(remarkable(stream).into_iter().map(|what| Reason {
                 stream: at,
                 what,
@@ -178,8 +178,9 @@ fn remarkable(stream: &Stream) -> Vec<ReasonKind> {
         let (requests, again) = (*unacknowledged, again.by_timeout);
         found.push(ReasonKind::Unanswered { requests, again });
     }
-    let told = stream.spent(Phase::Repeating) as f64 >= MIN_LISTED_SHARE * stream.duration() as f64;
-    if !told && again.total() > again.by_timeout + again.by_rnr {
+    let parts =
+        stream.spent(Phase::Repeating) as f64 >= MIN_LISTED_SHARE * stream.duration() as f64;
+    if !parts && again.total() > again.by_timeout + again.by_rnr {
         found
             .push(ReasonKind::Retransmissions { again: *again, requests: stream.traffic.requests });
     }
@@ -312,8 +313,8 @@ fn sent_again(f: &mut fmt::Formatter<'_>, again: &Retransmissions, requests: u64
         (again.unexplained, "for no reason captured"),
         (again.spurious, "whose answer was captured before"),
     ];
-    let told = causes.iter().filter(|(count, _)| *count > 0);
-    for (at, (count, why)) in told.enumerate() {
+    let parts = causes.iter().filter(|(count, _)| *count > 0);
+    for (at, (count, why)) in parts.enumerate() {
         write!(f, "{} {count} {why}", if at == 0 { ":" } else { "," })?;
     }
     Ok(())
@@ -332,8 +333,8 @@ fn lost(f: &mut fmt::Formatter<'_>, missing: &Missing) -> fmt::Result {
 
 /// Packets of several sorts, but for sorts of which there is none.
 fn listed(f: &mut fmt::Formatter<'_>, counts: &[(u64, &str)]) -> fmt::Result {
-    let told = counts.iter().filter(|(count, _)| *count > 0);
-    for (at, (count, what)) in told.enumerate() {
+    let parts = counts.iter().filter(|(count, _)| *count > 0);
+    for (at, (count, what)) in parts.enumerate() {
         let comma = if at == 0 { "" } else { ", " };
         write!(f, "{comma}{} {what}", Count(*count, "packet"))?;
     }

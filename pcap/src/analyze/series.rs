@@ -152,7 +152,7 @@ pub struct Distribution {
     max: u64,
 }
 
-/// The percentiles that are told.
+/// The reported percentiles.
 pub const QUANTILES: [(&str, f64); 4] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999)];
 

@@ -20,7 +20,7 @@ use crate::flow::{Direction, Joined};
 pub struct Stream {
     /// The requests' addresses, and the queue pair they go to.
     pub direction: Direction,
-    /// The queue pair that asks, if the capture tells.
+    /// The requesting queue pair, if the capture shows it.
     pub from: Option<Qpn>,
     /// The transport service.
     pub transport: Transport,

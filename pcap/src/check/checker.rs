@@ -119,7 +119,7 @@ impl Checker {
                 }
                 self.found.push(packet::malformed(&error));
                 let party = source(ip).map_or(Party::Unknown, Party::HostOrPath);
-                self.tell(number, time, None, |_| party);
+                self.report(number, time, None, |_| party);
             }
             Err(_) => {}
         }
@@ -154,7 +154,7 @@ impl Checker {
             Err(_) if roce.icrc == Icrc::Cut => {}
             Err(error) => {
                 self.found.push(packet::malformed(error));
-                self.tell(number, time, None, |_| Party::Host(from, None));
+                self.report(number, time, None, |_| Party::Host(from, None));
             }
         }
     }
@@ -168,7 +168,7 @@ impl Checker {
                 let seen = format!("{} bytes of packets that were not yet cut up", roce.udp_len);
                 let why = "no ICRC shows where they end, so nothing can be said of them";
                 self.found.push(RawFinding::note(Rule::IcrcBad, seen, why));
-                self.tell(number, time, None, |_| Party::Unknown);
+                self.report(number, time, None, |_| Party::Unknown);
                 return false;
             }
             Icrc::Good => self.counts.icrc.good += 1,
@@ -189,7 +189,7 @@ impl Checker {
                 let seen = format!("ICRC 0x{:08x}", found.swap_bytes());
                 let expected = format!("0x{:08x}", computed.swap_bytes());
                 self.found.push(RawFinding::violation(Rule::IcrcBad, seen, expected));
-                self.tell(number, time, None, |_| Party::HostOrPath(from));
+                self.report(number, time, None, |_| Party::HostOrPath(from));
                 return false;
             }
         }
@@ -233,7 +233,7 @@ impl Checker {
         let direction = seen.direction();
         let sender = self.tracker.other(&direction).map(|(other, _)| other.qp);
         let sender = sender.or(datagram.deth().map(|deth| deth.source_qp));
-        self.tell(number, time, Some(direction), |role| match role {
+        self.report(number, time, Some(direction), |role| match role {
             Role::Sender => Party::Host(direction.source, sender),
             Role::Receiver => Party::Host(direction.destination, Some(direction.qp)),
             Role::Network => Party::Network,
@@ -242,7 +242,7 @@ impl Checker {
     }
 
     /// Turns raw findings into findings.
-    fn tell(
+    fn report(
         &mut self,
         packet: u64,
         time: Option<Duration>,

@@ -31,17 +31,17 @@ pub(super) fn syndrome(datagram: &Datagram<'_>, found: &mut Vec<RawFinding>) {
 /// Returns the finding of an event.
 pub(super) fn event(event: &Event, datagram: &Datagram<'_>) -> RawFinding {
     match event {
-        Event::Sequence(event) => repetition(event, datagram),
-        Event::Request(event) => asking(event, datagram),
-        Event::Nak(event) => refusal(event, datagram),
-        Event::Response(event) => answering(event, datagram),
+        Event::Sequence(event) => sequence_event(event, datagram),
+        Event::Request(event) => request_event(event, datagram),
+        Event::Nak(event) => nak_event(event, datagram),
+        Event::Response(event) => response_event(event, datagram),
         Event::ReadResponse(event) => read_response(event, datagram),
-        Event::Cm(event) => managing(event),
+        Event::Cm(event) => cm_event(event),
     }
 }
 
 /// Returns the finding of a retransmission or missing request.
-fn repetition(event: &SequenceEvent, datagram: &Datagram<'_>) -> RawFinding {
+fn sequence_event(event: &SequenceEvent, datagram: &Datagram<'_>) -> RawFinding {
     let unreliable = datagram.bth.opcode.transport() == Transport::Uc;
     match *event {
         SequenceEvent::Retransmitted { original, cause, acknowledged, .. } => {
@@ -51,7 +51,7 @@ fn repetition(event: &SequenceEvent, datagram: &Datagram<'_>) -> RawFinding {
             };
             let late = if acknowledged { "; it was acknowledged" } else { "" };
             let seen = format!("{} again, {first}{late}", line(datagram));
-            again(seen, cause, unreliable)
+            retransmission(seen, cause, unreliable)
         }
         SequenceEvent::Hole { first, count } => {
             let rule = if unreliable { Rule::UcPsnGap } else { Rule::PsnGap };
@@ -77,7 +77,7 @@ fn repetition(event: &SequenceEvent, datagram: &Datagram<'_>) -> RawFinding {
     }
 }
 
-fn again(seen: String, cause: Cause, unreliable: bool) -> RawFinding {
+fn retransmission(seen: String, cause: Cause, unreliable: bool) -> RawFinding {
     let (rule, role, why) = match cause {
         _ if unreliable => (
             Rule::UcPsnGap,
@@ -132,7 +132,7 @@ fn sequence(error: &SequenceError) -> RawFinding {
 }
 
 /// Returns the finding of an irregular request.
-fn asking(event: &RequestEvent, datagram: &Datagram<'_>) -> RawFinding {
+fn request_event(event: &RequestEvent, datagram: &Datagram<'_>) -> RawFinding {
     let (opcode, len) = (datagram.bth.opcode, datagram.payload_len);
     match *event {
         RequestEvent::Sequence(error) => sequence(&error),
@@ -211,7 +211,7 @@ fn asking(event: &RequestEvent, datagram: &Datagram<'_>) -> RawFinding {
 }
 
 /// Returns the finding of a NAK or RNR NAK, or of a packet that contradicts one.
-fn refusal(event: &NakEvent, datagram: &Datagram<'_>) -> RawFinding {
+fn nak_event(event: &NakEvent, datagram: &Datagram<'_>) -> RawFinding {
     let seen = line(datagram);
     let of = |request: Option<(softroce::wire::Opcode, u64)>| match request {
         Some((opcode, packet)) => format!("{opcode} in packet {packet}"),
@@ -280,7 +280,7 @@ fn refusal(event: &NakEvent, datagram: &Datagram<'_>) -> RawFinding {
 }
 
 /// Returns the finding of an acknowledgement or response.
-fn answering(event: &ResponseEvent, datagram: &Datagram<'_>) -> RawFinding {
+fn response_event(event: &ResponseEvent, datagram: &Datagram<'_>) -> RawFinding {
     let seen = line(datagram);
     match *event {
         ResponseEvent::Ahead { next } => {
@@ -396,7 +396,7 @@ fn read_response(event: &ReadResponse, datagram: &Datagram<'_>) -> RawFinding {
 }
 
 /// Returns the finding of a message of the connection managers.
-fn managing(event: &CmEvent) -> RawFinding {
+fn cm_event(event: &CmEvent) -> RawFinding {
     match *event {
         CmEvent::Transaction { packet, expected, found } => {
             let expected = format!("0x{expected:x}, as in packet {packet}");

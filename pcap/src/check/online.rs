@@ -87,8 +87,8 @@ mod tests {
         }
         let (findings, counts) = check.finish();
         assert_eq!((counts.roce_packets, counts.of(Severity::Violation)), (3, 3));
-        let told: Vec<_> =
+        let reported: Vec<_> =
             findings.iter().map(|f| (f.packet, f.time.unwrap().as_micros())).collect();
-        assert_eq!(told, [(1, 0), (2, 1)]);
+        assert_eq!(reported, [(1, 0), (2, 1)]);
     }
 }

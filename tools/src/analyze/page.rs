@@ -21,9 +21,9 @@ pub(super) fn write(path: &Path, input: &Path, analysis: &Analysis) -> anyhow::R
     let name = input.display().to_string();
     let data = json::whole(&name, analysis, |stream| Some(traces(stream)));
     let page = page(&embedded(&data)?);
-    let told = || path.display().to_string();
+    let name_of_output = || path.display().to_string();
     let mut out = capture::create(path, &[input.to_owned()])?;
-    out.write_all(page.as_bytes()).and_then(|()| out.flush()).with_context(told)
+    out.write_all(page.as_bytes()).and_then(|()| out.flush()).with_context(name_of_output)
 }
 
 /// Fills in the parts of the page. Inserted text is not searched for further places.

@@ -186,8 +186,8 @@ fn way(flow: &Flow, stream: &Stream) -> String {
 fn operations(messages: &Messages) -> String {
     let mut sizes: Vec<_> = messages.sizes.iter().collect();
     sizes.sort_by_key(|(size, count)| (std::cmp::Reverse(**count), **size));
-    let told = sizes.iter().take(4).map(|(size, count)| format!("{count} of {size} bytes"));
-    let mut told: Vec<_> = told.collect();
+    let parts = sizes.iter().take(4).map(|(size, count)| format!("{count} of {size} bytes"));
+    let mut parts: Vec<_> = parts.collect();
     // While there is room for another size, messages without a size have an unknown one.
     let (other, unknown) = match sizes.len() < Messages::SIZES {
         true => (0, messages.other_sizes),
@@ -196,14 +196,14 @@ fn operations(messages: &Messages) -> String {
     let other = other + sizes.iter().skip(4).map(|(_, count)| **count).sum::<u64>();
     for (count, what) in [(other, "other sizes"), (unknown, "unknown size")] {
         if count > 0 {
-            told.push(format!("{count} of {what}"));
+            parts.push(format!("{count} of {what}"));
         }
     }
     let immediate = messages.with_immediate;
     if immediate > 0 {
-        told.push(format!("{immediate} with immediate data"));
+        parts.push(format!("{immediate} with immediate data"));
     }
-    told.join(", ")
+    parts.join(", ")
 }
 
 fn percentiles(of: &Distribution) -> String {
@@ -214,7 +214,7 @@ fn percentiles(of: &Distribution) -> String {
 
 fn packets(stream: &Stream) -> String {
     let again = &stream.recovery.again;
-    let mut told = vec![format!(
+    let mut parts = vec![format!(
         "{}, {}",
         Count(stream.traffic.requests, "request"),
         Count(stream.traffic.answers, "answer")
@@ -229,30 +229,30 @@ fn packets(stream: &Stream) -> String {
             (again.spurious, "though answered here"),
         ]);
         let share = Share(again.total() as f64 / stream.traffic.requests.max(1) as f64);
-        told.push(format!("; {} sent again ({share}): {causes}", again.total()));
+        parts.push(format!("; {} sent again ({share}): {causes}", again.total()));
     }
     if again.responses > 0 {
-        told.push(format!("; {} answers came again", again.responses));
+        parts.push(format!("; {} answers came again", again.responses));
     }
-    told.concat()
+    parts.concat()
 }
 
 fn refusals(stream: &Stream) -> String {
     let naks = stream.recovery.naks.iter();
     let naks = naks.map(|(nak, count)| format!("{count} NAK {}", nak.name()));
-    let mut told: Vec<_> = naks.collect();
+    let mut parts: Vec<_> = naks.collect();
     let rnr = &stream.recovery.rnr;
     if rnr.count > 0 {
         let total = Span(rnr.total);
-        told.push(format!("{} NAK receiver not ready, heeded for {total}", rnr.count));
+        parts.push(format!("{} NAK receiver not ready, heeded for {total}", rnr.count));
     }
     let timeouts = &stream.recovery.timeouts;
     if timeouts.count > 0 {
         let (count, total, longest) =
             (timeouts.count, Span(timeouts.total), Span(timeouts.longest));
-        told.push(format!("{count} timeouts, {total} in all, {longest} the longest"));
+        parts.push(format!("{count} timeouts, {total} in all, {longest} the longest"));
     }
-    told.join(", ")
+    parts.join(", ")
 }
 
 fn network(stream: &Stream) -> String {
@@ -271,8 +271,8 @@ fn network(stream: &Stream) -> String {
 
 /// Lists the counts that are not zero.
 fn listed(counts: &[(u64, &str)]) -> String {
-    let told = counts.iter().filter(|(count, _)| *count > 0);
-    told.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+    let parts = counts.iter().filter(|(count, _)| *count > 0);
+    parts.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
 }
 
 fn cm_exchange(out: &mut impl Write, cm_exchange: &CmExchange) -> io::Result<()> {
@@ -288,11 +288,11 @@ struct CmFields<'a>(&'a CmMessage);
 
 impl Display for CmFields<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = self.0.fields.iter().map(|(name, value)| (name, value.to_string()));
-        let told =
-            told.filter(|(_, value)| !value.trim_start_matches("0x").trim_matches('0').is_empty());
-        let told: Vec<_> = told.map(|(name, value)| format!("{name}={value}")).collect();
-        f.write_str(&told.join(" "))?;
+        let parts = self.0.fields.iter().map(|(name, value)| (name, value.to_string()));
+        let parts =
+            parts.filter(|(_, value)| !value.trim_start_matches("0x").trim_matches('0').is_empty());
+        let parts: Vec<_> = parts.map(|(name, value)| format!("{name}={value}")).collect();
+        f.write_str(&parts.join(" "))?;
         if !self.0.private_data.is_empty() {
             write!(f, " private_data={}", hex(&self.0.private_data))?;
         }

@@ -92,7 +92,7 @@ impl<'e> PingPong<'e> {
     }
 
     /// Receives a whole message; returns `false` if a stop arrives instead.
-    fn take(&mut self, patience: Duration) -> anyhow::Result<bool> {
+    fn take(&mut self, timeout: Duration) -> anyhow::Result<bool> {
         let mut missing = self.expected;
         let mut start = None;
         while missing > 0 {
@@ -100,7 +100,7 @@ impl<'e> PingPong<'e> {
                 if self.end.should_check_clock() {
                     let now = clock::now();
                     let waited = now - *start.get_or_insert(now);
-                    ensure!(waited < patience, "no datagram from the other side for {waited:.1?}");
+                    ensure!(waited < timeout, "no datagram from the other side for {waited:.1?}");
                 }
                 continue;
             };

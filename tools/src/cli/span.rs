@@ -12,7 +12,7 @@ use super::units;
 /// Filters by queue pair, address and time.
 #[derive(Args, Debug)]
 pub(crate) struct SpanArgs {
-    /// Only packets of this queue pair: to it, or from it where the packet tells.
+    /// Only packets of this queue pair: to it, or from it where the packet names its sender.
     #[arg(long, value_name = "QPN", value_parser = units::qpn)]
     pub(crate) qpn: Vec<Qpn>,
     /// Only packets from or to this address.

@@ -211,13 +211,13 @@ fn interface(local: &LocalAddress, info: &PortInfo) -> Finding {
 fn receive_buffer(asked: Option<usize>, info: &PortInfo) -> Finding {
     const CHECK: &str = "receive-buffer";
     let has = info.receive_buffer;
-    let (told, untold) =
+    let (window, default_window) =
         (window::usable(has as u64), window::usable(window::DEFAULT_RECEIVE_BUFFER));
     let wanted = asked.unwrap_or(PortConfig::RECEIVE_BUFFER);
     let limit = limit("rmem_max");
     let text = format!(
-        "the receive buffer is {has} bytes: peers that know it have {told} in flight, others \
-         {untold}"
+        "the receive buffer is {has} bytes: peers that know it have {window} in flight, others \
+         {default_window}"
     );
     let finding = if has >= wanted {
         Finding::ok(CHECK, text)
@@ -236,8 +236,8 @@ fn receive_buffer(asked: Option<usize>, info: &PortInfo) -> Finding {
     };
     finding
         .fact("receive_buffer", has)
-        .fact("window", told)
-        .fact("default_window", untold)
+        .fact("window", window)
+        .fact("default_window", default_window)
         .fact("rmem_max", limit)
 }
 

@@ -67,7 +67,7 @@ impl Host {
                         // Probes that have arrived by now belong to the report.
                         let received_packets = self.prober.receive(Duration::ZERO, None)?;
                         self.take(received_packets);
-                        control.send(&self.tell())?;
+                        control.send(&self.report())?;
                     }
                     Ok(None) => return Ok(()),
                     Err(e) => return Err(e),
@@ -79,7 +79,7 @@ impl Host {
         }
     }
 
-    fn tell(&mut self) -> Report {
+    fn report(&mut self) -> Report {
         let (here, there) = (self.prober.info().ip, self.theirs.ip);
         let path_mtu = Route::to(there, Some(here)).ok().map(|route| route.mtu);
         Report { seen: mem::take(&mut self.seen), path_mtu }

@@ -18,14 +18,14 @@ use super::roce::{command, fresh_ip, scratch};
 use super::{Folders, compiled, setting};
 
 /// How long a survivor may go on. Its retry time is below a second; the machine may have other things to do.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SURVIVOR_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long `ibv_rc_pingpong` may go on: one that waits for a message, and has none of its own under way, waits for
 /// ever on any adapter.
-const PINGPONG_PATIENCE: Duration = Duration::from_secs(6);
+const PINGPONG_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// How long a pair has to write to each other, in milliseconds.
-const TRAFFIC: u64 = 300;
+const TRAFFIC_MS: u64 = 300;
 
 /// Numbers from a seed (SplitMix64).
 struct Choice(u64);
@@ -45,8 +45,8 @@ impl Choice {
         Duration::from_micros(match self.below(4) {
             0 => self.below(3_000),
             1 => self.below(30_000),
-            2 => 30_000 + self.below(TRAFFIC * 1000),
-            _ => TRAFFIC * 1000 + self.below(150_000),
+            2 => 30_000 + self.below(TRAFFIC_MS * 1000),
+            _ => TRAFFIC_MS * 1000 + self.below(150_000),
         })
     }
 }
@@ -102,13 +102,13 @@ impl Running {
     }
 
     /// Waits for its end.
-    fn end(&mut self, patience: Duration) -> Option<ExitStatus> {
+    fn end(&mut self, timeout: Duration) -> Option<ExitStatus> {
         let start = now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return Some(status);
             }
-            if now() - start > patience {
+            if now() - start > timeout {
                 return None;
             }
             pause(Duration::from_millis(2));
@@ -162,7 +162,7 @@ impl Pair<'_> {
         let [ip, via] = [self.ips[role as usize].as_str(), self.via];
         let host: &[&str] = if role == Role::Client { &["127.0.0.1"] } else { &[] };
         let run = ["run", "--via", via, "--ip", ip, "--"];
-        let time = if is_brief { 5 } else { TRAFFIC };
+        let time = if is_brief { 5 } else { TRAFFIC_MS };
         let mut command = match self.program {
             Program::Perf => {
                 let seconds = format!("{}", time as f64 / 1000.0);
@@ -195,9 +195,9 @@ impl Pair<'_> {
         let port = free_port();
         let name = |role: &str| format!("{:?}-{}-{role}", self.program, self.via);
         let is_brief = victim.is_none();
-        let patience = match self.program {
-            Program::Pingpong => PINGPONG_PATIENCE,
-            Program::Perf | Program::Writers => PATIENCE,
+        let timeout = match self.program {
+            Program::Pingpong => PINGPONG_TIMEOUT,
+            Program::Perf | Program::Writers => SURVIVOR_TIMEOUT,
         };
         let mut server =
             Running::start(&mut self.command(Role::Server, &port, is_brief), &name("server"));
@@ -215,7 +215,7 @@ impl Pair<'_> {
                 break;
             }
             assert!(
-                now() - start < PATIENCE,
+                now() - start < SURVIVOR_TIMEOUT,
                 "{self}: the server does not listen: {}",
                 server.said()
             );
@@ -235,10 +235,10 @@ impl Pair<'_> {
             killed.child.wait().unwrap();
         }
         start = now();
-        let client_end = client.as_mut().and_then(|client| client.end(patience));
+        let client_end = client.as_mut().and_then(|client| client.end(timeout));
         // A server goes on to wait if its client was killed before it connected.
         let waits_for_client = victim.is_some() && listens(&port);
-        let server_end = if waits_for_client { None } else { server.end(patience) };
+        let server_end = if waits_for_client { None } else { server.end(timeout) };
         let after = now() - start;
         let text = [Some(&server), client.as_ref()].into_iter().flatten().map(Running::said);
         Ends { server: server_end, client: client_end, after, text: text.collect() }
@@ -257,7 +257,7 @@ impl Pair<'_> {
         let ends = self.run(Some((victim, moment)));
         let survivor = if victim == Role::Server { ends.client } else { ends.server };
         // A client is killed before it connects, or a server before there is a client.
-        let is_alone = survivor.is_none() && ends.after < PINGPONG_PATIENCE;
+        let is_alone = survivor.is_none() && ends.after < PINGPONG_TIMEOUT;
         let waits = survivor.is_none() && !is_alone;
         let allowed: &[i32] = match self.program {
             Program::Perf => &[0, 1, 2],
@@ -333,7 +333,7 @@ fn files_of_a_killed_run_are_completed_by_the_next() {
         names
     };
     let complete = |folders: &Folders| {
-        let ended = start(folders).end(PATIENCE).unwrap();
+        let ended = start(folders).end(SURVIVOR_TIMEOUT).unwrap();
         assert!(ended.success(), "{ended}");
         names(folders)
     };
