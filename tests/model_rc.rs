@@ -319,7 +319,7 @@ fn compare(seed: u64, world: &World, node: usize, side: &Side) {
     same(&side.written, &side.model.written, "memory written by the peer");
     same(&side.answers, &side.model.answers, "answers to READs and atomics");
     same(&side.inbox, &side.model.inbox, "received messages");
-    same(&side.source, &side.model.source, "memory nobody may write");
+    same(&side.source, &side.model.source, "read-only memory");
     for (index, value) in side.model.counters.iter().enumerate() {
         let found = side.counters.load_u64(index * 8).unwrap();
         assert_eq!(found, *value, "seed {seed:#x}, host {node}: counter {index}");

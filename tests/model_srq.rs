@@ -189,7 +189,7 @@ impl Model {
         }
         for event in std::mem::take(&mut self.world.nodes[RECEIVER].events) {
             assert_eq!(event, AsyncEvent::SrqLimitReached(self.srqn), "seed {:#x}", self.seed);
-            assert_ne!(std::mem::take(&mut self.limit), 0, "told, and nobody asked");
+            assert_ne!(std::mem::take(&mut self.limit), 0, "unexpected limit event");
             self.reached += 1;
         }
         let attr = self.world.nodes[RECEIVER].engine.query_srq(self.srqn).unwrap();

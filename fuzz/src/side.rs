@@ -130,14 +130,14 @@ impl Side {
         }
         let flow = Flow::new(meta.source, SocketAddr::new(OURS, ROCE_PORT));
         let (mut data, mut segment_len, mut forbidden) = (Vec::new(), 0, 0);
-        let is_stranger = !draft.is_from_peer() && self.t.link.qp_type != QpType::Ud;
+        let is_foreign = !draft.is_from_peer() && self.t.link.qp_type != QpType::Ud;
         for place in 0..count {
             let mut bytes = draft.bytes(&self.pass(), place);
             if draft.is_sealed() {
                 flow.seal(place.into(), &mut bytes);
             }
             let is_damaged = flow.check(meta.ipv4, place.into(), &bytes) == Verdict::Bad;
-            forbidden += u64::from(is_damaged || is_stranger);
+            forbidden += u64::from(is_damaged || is_foreign);
             segment_len = bytes.len();
             data.extend(bytes);
         }

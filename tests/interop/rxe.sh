@@ -63,7 +63,7 @@ unprivileged() {
     "$vm" host setpriv "${user[@]}" --inh-caps=-all --bounding-set=-all --no-new-privs timeout "$@"
 }
 
-# Ours. Packet sockets are not for everybody, nor is to make interfaces.
+# This side. Packet sockets and interfaces require privileges.
 via=udp
 roce() {
     case $via in
@@ -82,7 +82,7 @@ device() {
     esac
 }
 
-# Whether somebody listens at this TCP port, in the namespace of the guests or in the guest.
+# Succeeds when a process listens at this TCP port, in the namespace of the guests or in the guest.
 listens_here() { "$vm" host grep -qiE ":$(printf %04x "$1") .* 0A " /proc/net/tcp /proc/net/tcp6; }
 listens_there() { "$vm" run a "grep -q ':$(printf %04X "$1") .* 0A ' /proc/net/tcp /proc/net/tcp6"; }
 

@@ -224,7 +224,11 @@ fn unreliable(from: &End, to: &End) {
             explained[offset] |= found[offset] == *byte;
         }
     }
-    assert_eq!(explained.iter().position(|explained| !explained), None, "nobody wrote this byte");
+    assert_eq!(
+        explained.iter().position(|explained| !explained),
+        None,
+        "a byte that no message wrote"
+    );
 }
 
 /// Datagrams arrive complete, at most twice on a network that duplicates packets, and in any order.

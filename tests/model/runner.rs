@@ -231,7 +231,7 @@ impl Runner {
                 | AsyncEvent::QpReqErr(qpn)
                 | AsyncEvent::QpAccessErr(qpn)) = event
                 else {
-                    panic!("nobody expects {event:?} at host {host}")
+                    panic!("unexpected {event:?} at host {host}")
                 };
                 self.end_of(host, qpn).events.push(event);
             }
@@ -434,7 +434,7 @@ impl Runner {
             check::connection(ends, self.link.mtu.bytes(), true);
         }
         for (region, bytes) in self.sources.iter().zip(&self.source_bytes) {
-            assert!(contents(region) == *bytes, "memory that nobody may write");
+            assert!(contents(region) == *bytes, "read-only memory");
         }
         let mut saw = Statistics::default();
         for node in &self.world.nodes {

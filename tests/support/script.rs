@@ -608,7 +608,7 @@ fn conventions(link: &Link, burst: &Burst, id: u16, bytes: &[u8]) {
         assert_eq!(len, mtu, "{line}: not full");
     }
     let acknowledged = opcode.is_request() && matches!(link.qp_type, QpType::Rc | QpType::XrcIni);
-    assert!(!bth.ack_req || acknowledged, "{line}: nobody will acknowledge this");
+    assert!(!bth.ack_req || acknowledged, "{line}: AckReq in a packet without acknowledgement");
     let notifies = match opcode.operation() {
         Operation::Send => opcode.position().is_end(),
         Operation::Write => opcode.has_imm(),

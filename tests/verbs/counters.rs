@@ -89,9 +89,9 @@ fn device_writes_its_counters_to_a_file() {
         std::slice::from_ref(&name)
     );
     let a = Node::on(ctx);
-    let nobody = Endpoint { gid: fresh_ip().into(), ..a.qp.endpoint() };
+    let missing = Endpoint { gid: fresh_ip().into(), ..a.qp.endpoint() };
     let options = ConnectOptions { timeout: AckTimeout::new(1).unwrap(), ..single_attempt() };
-    a.qp.connect(&nobody, &options).unwrap();
+    a.qp.connect(&missing, &options).unwrap();
     a.send(SendRequest::write(1, a.mr.sge(..8), a.mr.remote(0)));
     assert_eq!(a.end(), (1, WcStatus::RetryExcErr));
     let qpn = a.qp.qpn();

@@ -93,9 +93,10 @@ fn flow_label_determines_the_source_port() {
 #[test]
 fn datagram_to_a_missing_queue_pair_completes() {
     let (a, b) = (datagrams(open(), 1), datagrams(open(), 1));
-    let nobody: IpAddr = fresh_ip();
+    let unused_ip: IpAddr = fresh_ip();
     let gone = b.qp.endpoint();
-    for to in [Endpoint { gid: nobody.into(), ..gone }, Endpoint { qpn: a.qp.qpn(), ..gone }, gone]
+    for to in
+        [Endpoint { gid: unused_ip.into(), ..gone }, Endpoint { qpn: a.qp.qpn(), ..gone }, gone]
     {
         send(&a, &to, "hello");
         let completion = a.next();

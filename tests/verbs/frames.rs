@@ -183,11 +183,12 @@ pub(crate) fn unresolved_neighbour_delays_no_other_traffic(
     near: &Node,
     far: &PeerProcess,
 ) {
-    let nobody = |number: u32| -> IpAddr { format!("{unused_prefix}{number:02}").parse().unwrap() };
+    let unused_ip =
+        |number: u32| -> IpAddr { format!("{unused_prefix}{number:02}").parse().unwrap() };
     let (silent, inside) = (Node::on(near.ctx.clone()), Node::on(near.ctx.clone()));
     let itself = inside.qp.endpoint();
     inside.qp.connect(&itself, &ConnectOptions::default()).unwrap();
-    let gone = Endpoint { gid: nobody(0).into(), ..far.endpoint };
+    let gone = Endpoint { gid: unused_ip(0).into(), ..far.endpoint };
     let timeout = AckTimeout::new(14).unwrap();
     let options = ConnectOptions { timeout, retry_cnt: 3, ..ConnectOptions::default() };
     silent.qp.connect(&gone, &options).unwrap();
@@ -195,7 +196,7 @@ pub(crate) fn unresolved_neighbour_delays_no_other_traffic(
     silent.send(SendRequest::write(1, silent.mr.sge(..300_000), far.at));
     let crowd = datagrams(near.ctx.clone(), 0);
     for number in 1..50 {
-        let ah = crowd.pd.create_ah(AddressVector::to(nobody(number).into())).unwrap();
+        let ah = crowd.pd.create_ah(AddressVector::to(unused_ip(number).into())).unwrap();
         for _ in 0..16 {
             let message = SendRequest::send(99, crowd.mr.sge(..4096));
             crowd.send(message.to(ah.target(Qpn::new(0x123), QKEY)));

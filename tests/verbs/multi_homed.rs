@@ -184,11 +184,11 @@ fn open_error_names_the_bound_address_and_closes_the_others() {
     let other_socket = std::net::UdpSocket::bind((last, 4791)).unwrap();
     let refused = open_at(&[first, fresh_ip(), last]).unwrap_err().to_string();
     assert!(refused.starts_with(&format!("UDP port 4791 of {last} is held by")), "{refused}");
-    let nobody = "192.0.2.1".parse().unwrap();
-    let refused = open_at(&[first, last, nobody]).unwrap_err().to_string();
+    let unused_ip = "192.0.2.1".parse().unwrap();
+    let refused = open_at(&[first, last, unused_ip]).unwrap_err().to_string();
     assert!(refused.starts_with(&format!("UDP port 4791 of {last} is held by")), "{refused}");
     drop(other_socket);
-    let refused = open_at(&[first, last, nobody]).unwrap_err().to_string();
+    let refused = open_at(&[first, last, unused_ip]).unwrap_err().to_string();
     assert_eq!(refused, "192.0.2.1 is not an address of this machine");
     let both = open_at(&[first, last]).unwrap();
     let refused = open_at(&[last]).unwrap_err().to_string();

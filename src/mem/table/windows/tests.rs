@@ -142,9 +142,9 @@ fn type_1_window_serves_all_queue_pairs_of_its_domain() {
     let id = memory.alloc_window(PD, MwType::Type1).unwrap();
     let rkey = bind(&memory, id, &part(&region));
     assert!(memory.remote(user(0x41), rkey, BASE + 1000, 8, Access::REMOTE_READ).is_ok());
-    let stranger = KeyUser { pd: PdId(2), qpn: Some(QPN) };
+    let foreign = KeyUser { pd: PdId(2), qpn: Some(QPN) };
     assert_eq!(
-        memory.remote(stranger, rkey, BASE + 1000, 8, Access::REMOTE_READ).unwrap_err(),
+        memory.remote(foreign, rkey, BASE + 1000, 8, Access::REMOTE_READ).unwrap_err(),
         AccessError::WrongDomain { key: rkey.0 }
     );
 }
@@ -221,9 +221,9 @@ fn only_a_bound_type_2_window_is_invalidated() {
     assert_eq!(memory.invalidate(OURS, rkey), Err(InvalidateError::UnknownKey { rkey }));
     let id = memory.alloc_window(PD, MwType::Type2).unwrap();
     let rkey = bind(&memory, id, &part(&region));
-    let stranger = KeyUser { pd: PdId(2), qpn: Some(QPN) };
+    let foreign = KeyUser { pd: PdId(2), qpn: Some(QPN) };
     let error = InvalidateError::WrongDomain { rkey };
-    assert_eq!(memory.invalidate(stranger, rkey), Err(error));
+    assert_eq!(memory.invalidate(foreign, rkey), Err(error));
 }
 
 /// MR-07, C10-72 to C10-75
@@ -278,8 +278,8 @@ fn bind_must_stay_within_the_rights_of_the_region() {
         let variant = memory.window_key(id).unwrap().variant();
         let same = memory.bind(OURS, id, variant, &good);
         assert_eq!(same, Err(BindError::SameVariant { variant }));
-        let stranger = KeyUser { pd: PdId(2), qpn: Some(QPN) };
-        assert_eq!(memory.bind(stranger, id, 7, &good), Err(BindError::WrongDomain));
+        let foreign = KeyUser { pd: PdId(2), qpn: Some(QPN) };
+        assert_eq!(memory.bind(foreign, id, 7, &good), Err(BindError::WrongDomain));
         memory.dealloc_window(id);
         assert_eq!(memory.bind(OURS, id, 7, &good), Err(BindError::NoSuchWindow(id)));
     }
