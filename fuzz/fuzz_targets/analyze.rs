@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use softroce_fuzz::each_ip_packet;
-use softroce_pcap::analyze::{Analyzer, Doing, Filter, Limits};
+use softroce_pcap::analyze::{Analyzer, Filter, Limits, Phase};
 use softroce_pcap::flow;
 
 const LIMITS: Limits = Limits {
@@ -28,7 +28,7 @@ fuzz_target!(|file: &[u8]| {
         for flow in &analyzer.finish().flows {
             assert!(flow.reasons().iter().all(|reason| !reason.to_string().is_empty()));
             for stream in &flow.streams {
-                let spent: u64 = Doing::ALL.iter().map(|doing| stream.spent(*doing)).sum();
+                let spent: u64 = Phase::ALL.iter().map(|phase| stream.spent(*phase)).sum();
                 assert!(spent <= stream.duration());
             }
         }
