@@ -154,7 +154,8 @@ fn with_figures(
     let mut parts = page.split(BEGIN);
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let (name, rest) = part.split_once(" -->\n").expect("a mark is closed on its line");
+        let (name, rest) =
+            part.split_once(" -->\n").unwrap_or_else(|| panic!("a mark is not closed on its line"));
         let (_, rest) = rest.split_once(END).unwrap_or_else(|| panic!("{name} has no `{END}`"));
         let figures =
             results.get(name).unwrap_or_else(|| panic!("docs/results.json has no table {name}"));
