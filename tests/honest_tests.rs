@@ -40,7 +40,7 @@ const POLLS: [&str; 6] = ["poll_event", "poll_one", "sleep", "try_iter", "try_re
 const POLLED: [&str; 2] = ["is_none", "is_empty"];
 
 /// Parts of names that denote a limit of time or attempts.
-const LIMITS: [&str; 5] = ["attempt", "deadline", "elapsed", "limit", "patience"];
+const LIMITS: [&str; 6] = ["attempt", "deadline", "elapsed", "limit", "patience", "timeout"];
 
 #[test]
 fn tests_return_early_only_with_a_reason() {
