@@ -8,7 +8,7 @@ mod srq;
 mod tx_batch;
 mod xrc;
 
-use std::borrow::BorrowMut;
+use std::borrow::{Borrow, BorrowMut};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -24,6 +24,7 @@ use crate::net::TransmitErrorKind;
 use crate::port::{Port, TransmitError};
 use crate::runtime::AckPolicy;
 use crate::runtime::delayed_ack::DelayedAck;
+use crate::runtime::post_coalescing::{Doorbell, PostCoalescing, PostPolicy};
 use crate::runtime::queue::Queue;
 use crate::runtime::rings::Rings;
 use crate::runtime::shard_set::ShardSet;
@@ -47,11 +48,11 @@ pub(crate) const MAX_ACK_DELAY: Duration = Duration::from_millis(1);
 pub(crate) struct Core {
     pub(crate) engine: Engine,
     pub(crate) port: Box<dyn Port>,
-    policy: AckPolicy,
     batch: TxBatch,
     /// The last transmission stopped although the engine had more to send.
     has_more: bool,
     delayed_ack: DelayedAck,
+    coalescing: PostCoalescing,
     /// Number of buffers to receive for bursts without acknowledgement.
     receives_due: usize,
     pub(crate) rings: Rings,
@@ -101,14 +102,19 @@ pub(crate) enum PollOutcome {
 }
 
 impl Core {
-    pub(crate) fn new(engine: Engine, port: Box<dyn Port>, policy: AckPolicy) -> Self {
+    pub(crate) fn new(
+        engine: Engine,
+        port: Box<dyn Port>,
+        policy: AckPolicy,
+        posts: PostPolicy,
+    ) -> Self {
         let mut core = Self {
             engine,
             port,
-            policy,
             batch: TxBatch::new(),
             has_more: false,
-            delayed_ack: DelayedAck::new(),
+            delayed_ack: DelayedAck::new(policy),
+            coalescing: PostCoalescing::new(posts),
             receives_due: 0,
             rings: Rings::default(),
             owners: HashMap::new(),
@@ -125,12 +131,14 @@ impl Core {
 
     /// Sends pending packets, receives a batch, runs timers, and delivers completions and events.
     pub(crate) fn turn(&mut self, now: Instant) -> PollOutcome {
+        self.coalescing.begin_turn();
         let sent = self.transmit_pending(now);
         self.after_sending(now, sent)
     }
 
     /// Takes a turn for a caller that will soon take another: an acknowledgement may wait for that.
     pub(crate) fn poll(&mut self, now: Instant) -> PollOutcome {
+        self.coalescing.begin_turn();
         let waits = self.batch.is_empty()
             && self.delayed_ack.may_wait(now)
             && self.engine.owes_only_acknowledgement().is_some();
@@ -174,45 +182,66 @@ impl Core {
         self.rings.handle_timeout(now);
     }
 
-    /// Posts a send request and sends it.
+    /// Posts a send request, which leaves now or with others.
     pub(crate) fn post_send(
         &mut self,
         now: Instant,
         qpn: Qpn,
         request: SendRequest,
+        doorbell: Doorbell,
     ) -> Result<(), PostError> {
+        let bytes = request.data.len();
         self.engine.post_send(now, qpn, request)?;
-        self.send_posted(now, qpn);
+        self.send_posted(now, qpn, doorbell, 1, bytes);
         Ok(())
     }
 
-    /// Posts send requests until one is refused, sends them, and returns their number.
+    /// Posts send requests until one is refused, and returns their number. They leave now or with others.
     pub(crate) fn post_sends(
         &mut self,
         now: Instant,
         qpn: Qpn,
         requests: impl IntoIterator<Item: BorrowMut<SendRequest>>,
+        doorbell: Doorbell,
     ) -> (usize, Result<(), PostError>) {
+        let mut bytes = 0;
+        let requests = requests.into_iter().inspect(|request| bytes += request.borrow().data.len());
         let posted = self.engine.post_sends(now, qpn, requests);
-        self.send_posted(now, qpn);
+        self.send_posted(now, qpn, doorbell, posted.0, bytes);
         posted
     }
 
-    /// Posts send requests if all of them are accepted, and sends them.
+    /// Posts send requests if all of them are valid and fit.
     pub(crate) fn post_all_sends(
         &mut self,
         now: Instant,
         qpn: Qpn,
         requests: &mut [SendRequest],
+        doorbell: Doorbell,
     ) -> Result<(), PostError> {
         self.engine.check_sends(qpn, requests)?;
-        self.post_sends(now, qpn, requests).1
+        self.post_sends(now, qpn, requests, doorbell).1
     }
 
-    /// Sends what was posted to a queue pair.
-    fn send_posted(&mut self, now: Instant, qpn: Qpn) {
-        self.transmit_from(now, Some(qpn));
-        if self.policy == AckPolicy::Lazy && self.engine.owes_only_acknowledgement() == Some(qpn) {
+    /// Sends the requests that were posted to a queue pair, unless they wait for others.
+    fn send_posted(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        doorbell: Doorbell,
+        requests: usize,
+        bytes: u64,
+    ) {
+        if self.coalescing.waits(now, doorbell, requests, bytes) {
+            // A queue pair in an error state completes them at once.
+            return self.deliver(now);
+        }
+        if self.coalescing.has_waiting() {
+            self.transmit(now);
+        } else {
+            self.transmit_from(now, Some(qpn));
+        }
+        if self.engine.owes_only_acknowledgement() == Some(qpn) {
             self.delayed_ack.response_sent(now);
         }
         self.receive_for_sends(now);
@@ -321,6 +350,9 @@ impl Core {
     fn transmit_from(&mut self, now: Instant, mut only: Option<Qpn>) -> bool {
         let mut any = false;
         self.has_more = false;
+        if only.is_none() {
+            self.coalescing.send_all(now);
+        }
         for _ in 0..MAX_TX_ROUNDS {
             let is_fresh = self.batch.is_empty();
             if is_fresh {
@@ -402,7 +434,7 @@ impl Core {
 
     /// Moves completions to their rings and events to their owners, and announces due queues.
     pub(crate) fn deliver(&mut self, now: Instant) {
-        if self.policy == AckPolicy::BeforeCompletion {
+        if self.delayed_ack.policy() == AckPolicy::BeforeCompletion {
             self.transmit(now);
         }
         loop {
@@ -479,6 +511,11 @@ impl Core {
         Instant::first(Instant::first(timers, self.rings.deadline()), owed)
     }
 
+    /// Returns whether posted requests wait for others.
+    pub(crate) fn has_waiting_posts(&self) -> bool {
+        self.coalescing.has_waiting()
+    }
+
     /// Returns whether there is something to send.
     pub(crate) fn has_pending_tx(&self) -> bool {
         !self.batch.is_empty() || self.engine.wants_to_transmit()
@@ -521,7 +558,9 @@ mod tests {
     /// Makes `b` receive a message of `a` without acknowledging it.
     fn message(a: &mut End, b: &mut End) {
         b.core.post_recvs(NOW, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();
-        a.core.post_send(NOW, a.qpn, SendRequest::send(1, a.sge(8)).signaled()).unwrap();
+        a.core
+            .post_send(NOW, a.qpn, SendRequest::send(1, a.sge(8)).signaled(), Doorbell::Now)
+            .unwrap();
         assert_eq!(b.core.turn(NOW), PollOutcome::Work);
         assert_eq!((a.log(), b.log()), (vec!["tx 1".into()], vec!["rx".into()]));
     }
@@ -532,7 +571,9 @@ mod tests {
         message(&mut a, &mut b);
         assert_eq!(b.ring.completions.pop().map(|c| c.wr_id), Some(7));
         assert_eq!(b.core.deadline(NOW), Some(NOW + MAX_ACK_DELAY));
-        a.core.post_send(NOW, a.qpn, SendRequest::write(2, a.sge(8), b.remote())).unwrap();
+        a.core
+            .post_send(NOW, a.qpn, SendRequest::write(2, a.sge(8), b.remote()), Doorbell::Now)
+            .unwrap();
         assert_eq!(b.core.turn(NOW), PollOutcome::Work);
         assert_eq!(b.log(), ["tx 1", "rx"]);
     }
@@ -542,7 +583,7 @@ mod tests {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         message(&mut a, &mut b);
         a.core.post_recvs(NOW, a.qpn, [RecvRequest::new(8, a.sge(8192))]).1.unwrap();
-        b.core.post_send(NOW, b.qpn, SendRequest::send(2, b.sge(8192))).unwrap();
+        b.core.post_send(NOW, b.qpn, SendRequest::send(2, b.sge(8192)), Doorbell::Now).unwrap();
         assert_eq!(b.log(), ["tx 3"]);
         assert!(!b.core.has_pending_tx());
         assert_eq!(a.core.turn(NOW), PollOutcome::Work);
@@ -554,7 +595,9 @@ mod tests {
     fn a_reply_of_one_packet_does_not_wait_for_the_acknowledgement() {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         message(&mut a, &mut b);
-        b.core.post_send(NOW, b.qpn, SendRequest::write(2, b.sge(64), a.remote())).unwrap();
+        b.core
+            .post_send(NOW, b.qpn, SendRequest::write(2, b.sge(64), a.remote()), Doorbell::Now)
+            .unwrap();
         assert_eq!(b.log(), ["tx 1"]);
         assert!(b.core.has_pending_tx());
         b.core.turn(NOW);
@@ -566,7 +609,9 @@ mod tests {
     fn polling_responder_acknowledges_after_an_idle_poll() {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         message(&mut a, &mut b);
-        b.core.post_send(NOW, b.qpn, SendRequest::write(2, b.sge(64), a.remote())).unwrap();
+        b.core
+            .post_send(NOW, b.qpn, SendRequest::write(2, b.sge(64), a.remote()), Doorbell::Now)
+            .unwrap();
         b.log();
         b.core.poll(NOW);
         assert_eq!((b.log().len(), b.core.has_pending_tx()), (0, true));
@@ -580,10 +625,10 @@ mod tests {
         let mut sent = Vec::new();
         for wr_id in 0..32 {
             let ping = SendRequest::write(wr_id, SendData::inline(b"ping"), b.remote());
-            a.core.post_send(NOW, a.qpn, ping).unwrap();
+            a.core.post_send(NOW, a.qpn, ping, Doorbell::Now).unwrap();
             b.core.poll(NOW);
             let pong = SendRequest::write(wr_id, SendData::inline(b"pong"), a.remote());
-            b.core.post_send(NOW, b.qpn, pong).unwrap();
+            b.core.post_send(NOW, b.qpn, pong, Doorbell::Now).unwrap();
             b.core.poll(NOW);
             sent.push(b.log().iter().filter(|event| event.starts_with("tx")).count());
         }
@@ -596,7 +641,7 @@ mod tests {
     fn when_that_is_asked_for_the_acknowledgement_comes_first() {
         let (mut a, mut b) = pair(AckPolicy::BeforeCompletion, 16);
         b.core.post_recvs(NOW, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();
-        a.core.post_send(NOW, a.qpn, SendRequest::send(1, a.sge(8))).unwrap();
+        a.core.post_send(NOW, a.qpn, SendRequest::send(1, a.sge(8)), Doorbell::Now).unwrap();
         b.core.turn(NOW);
         assert_eq!(b.log(), ["rx", "tx 1"]);
         assert!(!b.core.has_pending_tx());
@@ -607,9 +652,61 @@ mod tests {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         b.ring.arm(Armed::Any);
         b.core.post_recvs(NOW, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();
-        a.core.post_send(NOW, a.qpn, SendRequest::send(1, a.sge(8))).unwrap();
+        a.core.post_send(NOW, a.qpn, SendRequest::send(1, a.sge(8)), Doorbell::Now).unwrap();
         b.core.turn(NOW);
         assert_eq!(b.log(), ["rx", "tx 1", "announce"]);
+    }
+
+    /// Posts WRITEs of 8 bytes as a program that polls does.
+    fn post_between_polls(a: &mut End, b: &End, wr_ids: std::ops::RangeInclusive<u64>) {
+        for wr_id in wr_ids {
+            let write = SendRequest::write(wr_id, a.sge(8), b.remote()).signaled();
+            a.core.post_send(NOW, a.qpn, write, Doorbell::MayWait).unwrap();
+        }
+    }
+
+    #[test]
+    fn requests_behind_the_first_leave_together_with_the_next_poll() {
+        let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
+        post_between_polls(&mut a, &b, 1..=5);
+        assert_eq!((a.log(), a.core.has_pending_tx()), (vec!["tx 1".into()], true));
+        assert_eq!(a.core.poll(NOW), PollOutcome::Work);
+        assert_eq!((a.log(), a.core.has_pending_tx()), (vec!["tx 4".into()], false));
+        for _ in 0..4 {
+            b.core.turn(NOW);
+            a.core.poll(NOW);
+        }
+        let done: Vec<_> = std::iter::from_fn(|| a.ring.completions.pop()).collect();
+        assert_eq!(done.iter().map(|done| done.wr_id).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn requests_of_a_full_burst_leave_without_a_poll() {
+        let (mut a, b) = pair(AckPolicy::Lazy, 64);
+        post_between_polls(&mut a, &b, 1..=33);
+        assert_eq!(
+            (a.log(), a.core.has_pending_tx()),
+            (vec!["tx 1".into(), "tx 32".into()], false)
+        );
+    }
+
+    #[test]
+    fn requests_that_wait_leave_before_their_queue_pair_changes() {
+        let (mut a, b) = pair(AckPolicy::Lazy, 16);
+        post_between_polls(&mut a, &b, 1..=3);
+        a.core.modify_qp(NOW, a.qpn, &QpAttr::to(QpState::Sqd)).unwrap();
+        assert_eq!(a.log(), ["tx 1", "tx 2"]);
+        let (mut a, b) = pair(AckPolicy::Lazy, 16);
+        post_between_polls(&mut a, &b, 1..=3);
+        a.core.destroy_qp(NOW, a.qpn);
+        assert_eq!(a.log(), ["tx 1", "tx 2"]);
+    }
+
+    #[test]
+    fn requests_that_wait_give_a_turn_a_deadline() {
+        let (mut a, b) = pair(AckPolicy::Lazy, 16);
+        post_between_polls(&mut a, &b, 1..=3);
+        assert_eq!(a.core.deadline(NOW), Some(NOW + MAX_ACK_DELAY));
     }
 
     #[test]
@@ -646,7 +743,7 @@ mod tests {
         a.wire.lock().unwrap().busy = true;
         for wr_id in 1..=3 {
             let write = SendRequest::write(wr_id, SendData::inline(b"x"), b.remote()).signaled();
-            a.core.post_send(NOW, a.qpn, write).unwrap();
+            a.core.post_send(NOW, a.qpn, write, Doorbell::Now).unwrap();
         }
         assert_eq!((a.log().len(), a.core.has_pending_tx()), (0, true));
         a.wire.lock().unwrap().busy = false;
@@ -670,7 +767,7 @@ mod tests {
         let mut wire = a.wire.lock().unwrap();
         (wire.busy, wire.retry_at) = (true, Some(retry_at));
         drop(wire);
-        a.core.post_send(NOW, a.qpn, write).unwrap();
+        a.core.post_send(NOW, a.qpn, write, Doorbell::Now).unwrap();
         assert_eq!((a.core.turn(NOW), a.core.has_pending_tx()), (PollOutcome::Nothing, true));
         assert_eq!(a.core.deadline(NOW), Some(retry_at));
         let mut wire = a.wire.lock().unwrap();
@@ -685,7 +782,7 @@ mod tests {
         a.wire.lock().unwrap().busy = true;
         for wr_id in 1..=2 {
             let write = SendRequest::write(wr_id, SendData::inline(b"x"), b.remote());
-            a.core.post_send(NOW, a.qpn, write).unwrap();
+            a.core.post_send(NOW, a.qpn, write, Doorbell::Now).unwrap();
         }
         let mut wire = a.wire.lock().unwrap();
         (wire.busy, wire.refuses) = (false, Some(TransmitErrorKind::Unreachable));
@@ -700,7 +797,7 @@ mod tests {
         let (mut a, b) = pair(AckPolicy::Lazy, 1);
         for wr_id in 1..=3 {
             let bad = SendRequest::write(wr_id, Sge { length: 8, ..Sge::default() }, b.remote());
-            a.core.post_send(NOW, a.qpn, bad).unwrap();
+            a.core.post_send(NOW, a.qpn, bad, Doorbell::Now).unwrap();
         }
         a.core.turn(NOW);
         assert_eq!(a.ring.completions.pop().map(|c| c.status), Some(WcStatus::LocProtErr));
@@ -713,11 +810,11 @@ mod tests {
     fn sender_of_unacknowledged_bursts_receives_between_posts() {
         let (mut a, mut b) = unacknowledged_pair(16);
         a.core.post_recvs(NOW, a.qpn, [RecvRequest::new(7, a.sge(64))]).1.unwrap();
-        b.core.post_send(NOW, b.qpn, SendRequest::send(1, b.sge(8))).unwrap();
+        b.core.post_send(NOW, b.qpn, SendRequest::send(1, b.sge(8)), Doorbell::Now).unwrap();
         for wr_id in 0..BURSTS_PER_BATCH {
             assert_eq!(a.ring.completions.pop().map(|c| c.wr_id), None);
             let send = SendRequest::send(wr_id as u64, a.sge(8));
-            a.core.post_send(NOW, a.qpn, send).unwrap();
+            a.core.post_send(NOW, a.qpn, send, Doorbell::Now).unwrap();
         }
         assert_eq!(a.log(), ["tx 1", "tx 1", "tx 1", "tx 1", "rx"]);
         assert_eq!(a.ring.completions.pop().map(|c| c.wr_id), Some(7));
@@ -726,10 +823,12 @@ mod tests {
     #[test]
     fn sender_of_acknowledged_bursts_receives_in_turns_only() {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
-        b.core.post_send(NOW, b.qpn, SendRequest::write(1, b.sge(8), a.remote())).unwrap();
+        b.core
+            .post_send(NOW, b.qpn, SendRequest::write(1, b.sge(8), a.remote()), Doorbell::Now)
+            .unwrap();
         for _ in 0..2 * BURSTS_PER_BATCH {
             let write = SendRequest::write(1, a.sge(8), b.remote());
-            a.core.post_send(NOW, a.qpn, write).unwrap();
+            a.core.post_send(NOW, a.qpn, write, Doorbell::Now).unwrap();
         }
         assert_eq!(a.log(), ["tx 1"; 2 * BURSTS_PER_BATCH]);
     }
@@ -740,10 +839,10 @@ mod tests {
         let to = b.region.addr();
         a.core.engine.set_peer_receive_buffer(NOW, [10, 255, 0, 2].into(), 8 << 20);
         let write = SendRequest::write(1, a.sge(1 << 20), RemoteAddr { addr: to, ..b.remote() });
-        a.core.post_send(NOW, a.qpn, write.signaled()).unwrap();
+        a.core.post_send(NOW, a.qpn, write.signaled(), Doorbell::Now).unwrap();
         let first = a.log().len();
         assert!(first <= BURSTS_PER_BATCH * MAX_TX_ROUNDS, "{first} bursts under one lock");
-        assert_eq!(a.core.deadline(NOW), Some(NOW), "there is has_more");
+        assert_eq!(a.core.deadline(NOW), Some(NOW), "there is more to send");
         for _ in 0..1000 {
             a.core.turn(NOW);
             b.core.turn(NOW);

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use crate::runtime::AckPolicy;
 use crate::time::Instant;
 
 /// Time that an acknowledgement waits after the response: a few round trips within a machine, or one between two
@@ -23,6 +24,7 @@ const MAX_IMMEDIATE_ACKS: u32 = 4096;
 /// State of the pending acknowledgement of a shard.
 #[derive(Debug)]
 pub(crate) struct DelayedAck {
+    policy: AckPolicy,
     until: Option<Instant>,
     /// Responses since the last acknowledgement.
     answers: u32,
@@ -33,12 +35,20 @@ pub(crate) struct DelayedAck {
 }
 
 impl DelayedAck {
-    pub(crate) const fn new() -> Self {
-        Self { until: None, answers: 0, skip: 0, pause: MIN_IMMEDIATE_ACKS }
+    pub(crate) const fn new(policy: AckPolicy) -> Self {
+        Self { policy, until: None, answers: 0, skip: 0, pause: MIN_IMMEDIATE_ACKS }
+    }
+
+    /// Returns when requests are acknowledged.
+    pub(crate) fn policy(&self) -> AckPolicy {
+        self.policy
     }
 
     /// Reports that a response was sent, and that an acknowledgement is pending.
     pub(crate) fn response_sent(&mut self, now: Instant) {
+        if self.policy != AckPolicy::Lazy {
+            return;
+        }
         if self.skip > 0 {
             self.skip -= 1;
             return;
@@ -93,12 +103,12 @@ mod tests {
 
     #[test]
     fn one_in_sixteen_is_sent_while_the_peer_goes_on() {
-        assert_eq!(held(&mut DelayedAck::new(), 160, Duration::from_micros(8)), 150);
+        assert_eq!(held(&mut DelayedAck::new(AckPolicy::Lazy), 160, Duration::from_micros(8)), 150);
     }
 
     #[test]
     fn a_peer_that_waits_is_seldom_made_to() {
-        let mut delayed = DelayedAck::new();
+        let mut delayed = DelayedAck::new(AckPolicy::Lazy);
         let gap = ACK_DELAY;
         assert_eq!(held(&mut delayed, 1, gap), 1);
         assert_eq!(held(&mut delayed, 64, gap), 0);
@@ -110,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_no_longer_waits_is_found_out() {
-        let mut delayed = DelayedAck::new();
+        let mut delayed = DelayedAck::new(AckPolicy::Lazy);
         held(&mut delayed, 100_000, ACK_DELAY);
         held(&mut delayed, MAX_IMMEDIATE_ACKS, Duration::from_micros(8));
         assert_eq!(held(&mut delayed, 160, Duration::from_micros(8)), 150);

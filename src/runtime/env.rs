@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::port::PortKind;
 use crate::port::impair::Impairments;
-use crate::runtime::may_be_shards;
+use crate::runtime::{PostPolicy, may_be_shards};
 use crate::sys::is_privileged;
 
 /// An environment variable.
@@ -24,7 +24,7 @@ pub struct Variable {
 }
 
 /// All environment variables. An empty one counts as not set.
-pub const VARIABLES: [Variable; 12] = [
+pub const VARIABLES: [Variable; 13] = [
     Variable {
         name: "SOFTROCE_IP",
         value: "an IP address of this machine, or several with commas between",
@@ -59,6 +59,11 @@ pub const VARIABLES: [Variable; 12] = [
         name: "SOFTROCE_REORDER",
         value: "a number of bytes",
         meaning: "the size of the out-of-order buffer of a connection; 0 drops packets behind a lost one, as kernel rxe does; default: the size of the receive buffer",
+    },
+    Variable {
+        name: "SOFTROCE_POST",
+        value: "coalesce or immediate",
+        meaning: "when posted send requests leave: coalesce lets requests that are posted one after the other leave together, with the next poll of a completion queue at the latest if the program polls; immediate sends each at once; default: coalesce",
     },
     Variable {
         name: "SOFTROCE_LOG",
@@ -108,6 +113,8 @@ pub struct Environment {
     pub receive_buffer: Option<usize>,
     /// `SOFTROCE_REORDER`.
     pub reorder_buffer: Option<u64>,
+    /// `SOFTROCE_POST`.
+    pub post_policy: Option<PostPolicy>,
     /// `SOFTROCE_LOG`.
     pub log: Option<LogLevel>,
     /// `SOFTROCE_SOURCE_PORT`.
@@ -194,6 +201,13 @@ impl Environment {
             }
             "SOFTROCE_RCVBUF" => self.receive_buffer = Some(text.parse().map_err(|_| unlike())?),
             "SOFTROCE_REORDER" => self.reorder_buffer = Some(text.parse().map_err(|_| unlike())?),
+            "SOFTROCE_POST" => {
+                self.post_policy = Some(match &*text {
+                    "coalesce" => PostPolicy::Coalesce,
+                    "immediate" => PostPolicy::Immediate,
+                    _ => return Err(unlike()),
+                });
+            }
             "SOFTROCE_LOG" => self.log = Some(LogLevel::named(&text).ok_or_else(unlike)?),
             "SOFTROCE_SOURCE_PORT" => {
                 self.source_port = Some(text.parse().map_err(|_| unlike())?);
@@ -260,6 +274,7 @@ mod tests {
             "loss=0.5",
             "4096",
             "0",
+            "immediate",
             "warn",
             "4791",
             "udp",
@@ -278,6 +293,7 @@ mod tests {
             impair: "loss=0.5".parse().ok(),
             receive_buffer: Some(4096),
             reorder_buffer: Some(0),
+            post_policy: Some(PostPolicy::Immediate),
             log: Some(LogLevel::Warn),
             source_port: Some(4791),
             via: Some(PortKind::Udp),

@@ -6,6 +6,7 @@ use crate::ids::Qpn;
 use crate::net::MAX_BURST_SEGMENTS;
 use crate::runtime::AckPolicy;
 use crate::runtime::lease::AddressLease;
+use crate::runtime::post_coalescing::Doorbell;
 use crate::runtime::ring::Ring;
 use crate::runtime::shard::Shard;
 use crate::runtime::wire_of_tests::{End, pair};
@@ -46,7 +47,11 @@ impl Node {
 
     fn post(&self, request: &SendRequest, count: usize) {
         let requests = std::iter::repeat_n(request.clone(), count);
-        self.shard.with(|core, now| core.post_sends(now, self.qpn, requests)).unwrap().1.unwrap();
+        self.shard
+            .with(|core, now| core.post_sends(now, self.qpn, requests, Doorbell::Now))
+            .unwrap()
+            .1
+            .unwrap();
     }
 
     fn post_recvs(&self) {

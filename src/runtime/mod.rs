@@ -32,6 +32,7 @@ mod open;
 mod open_error;
 mod opener;
 mod peers;
+mod post_coalescing;
 mod progress;
 mod queue;
 mod registry;
@@ -55,6 +56,7 @@ pub use log::log;
 pub use moderation::Moderation;
 pub use open::loopback_addresses;
 pub use open_error::OpenError;
+pub use post_coalescing::PostPolicy;
 pub use registry::flush;
 pub use xrcd::XrcdError;
 

@@ -27,7 +27,7 @@ use crate::runtime::peers::PeerReceiveBuffers;
 use crate::runtime::registry::{self, Claimed};
 use crate::runtime::shard::Shard;
 use crate::runtime::shard_set::may_be_shards;
-use crate::runtime::{AckPolicy, CqNumbers, Shards, XrcdTable};
+use crate::runtime::{AckPolicy, CqNumbers, PostPolicy, Shards, XrcdTable};
 use crate::transport::window::DEFAULT_RECEIVE_BUFFER;
 
 /// Configuration of a device.
@@ -43,6 +43,7 @@ pub(crate) struct DeviceConfig {
     /// Number of shards.
     pub(crate) shards: u8,
     pub(crate) ack_policy: AckPolicy,
+    pub(crate) post_policy: PostPolicy,
     pub(crate) impairments: Option<Impairments>,
     pub(crate) capture: Option<Box<dyn Sink>>,
     /// The P_Key table.
@@ -99,7 +100,7 @@ impl DeviceConfig {
             let config = Config { shard: engines.shard + index, ..engines.clone() };
             let seed = random().map_err(os("random numbers"))?;
             let engine = Engine::new(config, Arc::clone(memory), seed);
-            let core = Core::new(engine, port, self.ack_policy);
+            let core = Core::new(engine, port, self.ack_policy, self.post_policy);
             shards.push(Shard::new(core, index, &lease).map_err(os("eventfd"))?);
         }
         Ok(Shards::new(shards))

@@ -150,6 +150,9 @@ impl Shard {
             let mut state = ThreadState::Socket;
             let mut backoff = IdleBackoff::new();
             while self.progress.enter(state) {
+                if self.flush_if_wanted().is_err() {
+                    return;
+                }
                 let next = match state {
                     ThreadState::Socket => self.socket(&mut backoff),
                     ThreadState::Watch => self.watch(&mut backoff),
@@ -171,7 +174,7 @@ impl Shard {
     /// Ends [`run`](Self::run).
     pub(crate) fn stop(&self) {
         self.progress.close();
-        self.thread_event_fd.ring();
+        self.thread.event_fd.ring();
     }
 
     pub(super) fn socket(&self, backoff: &mut IdleBackoff) -> Result<ThreadState, DeviceError> {
@@ -190,8 +193,8 @@ impl Shard {
             if core.engine.is_short_of_receives() && self.idle_for(now) < POLLER_GRACE {
                 core.turn_without_receiving(now);
                 self.release(core, now);
-                self.sleep(&self.thread_event_fd, false, Some(now + MAX_ACK_DELAY), now);
-                self.thread_event_fd.silence();
+                self.sleep(&self.thread.event_fd, false, Some(now + MAX_ACK_DELAY), now);
+                self.thread.event_fd.silence();
                 return Ok(ThreadState::Socket);
             }
             let found = core.turn(now);
@@ -204,21 +207,21 @@ impl Shard {
             if found == PollOutcome::Nothing {
                 // Under the lock, so that a thread that sets an earlier deadline sees it.
                 let until = core.deadline(now);
-                self.thread_sleep.set(Some(until.unwrap_or(AtomicDeadline::NEVER)));
+                self.thread.sleep.set(Some(until.unwrap_or(AtomicDeadline::NEVER)));
                 self.release(core, now);
                 if self.progress.is_closing() {
                     return Ok(ThreadState::Socket);
                 }
-                self.sleep(&self.thread_event_fd, true, until, now);
-                self.thread_sleep.set(None);
-                self.thread_event_fd.silence();
+                self.sleep(&self.thread.event_fd, true, until, now);
+                self.thread.sleep.set(None);
+                self.thread.event_fd.silence();
                 return Ok(ThreadState::Socket);
             }
             backoff.found_work(now);
             self.release(core, now);
             if found == PollOutcome::BrokenPort {
-                self.sleep(&self.thread_event_fd, false, Some(now + MAX_ACK_DELAY), now);
-                self.thread_event_fd.silence();
+                self.sleep(&self.thread.event_fd, false, Some(now + MAX_ACK_DELAY), now);
+                self.thread.event_fd.silence();
                 return Ok(ThreadState::Socket);
             }
         }
@@ -244,8 +247,8 @@ impl Shard {
             Duration::ZERO => backoff.watch_interval,
             rest => rest,
         };
-        self.sleep(&self.thread_event_fd, false, Some(now + rest), now);
-        self.thread_event_fd.silence();
+        self.sleep(&self.thread.event_fd, false, Some(now + rest), now);
+        self.thread.event_fd.silence();
         backoff.watch_interval = (backoff.watch_interval * 2).min(MAX_WATCH_INTERVAL);
         Ok(ThreadState::Watch)
     }
@@ -254,7 +257,7 @@ impl Shard {
     /// [`unregister_waiter`](Self::unregister_waiter).
     pub(crate) fn register_waiter(&self) {
         if self.progress.register_task() {
-            self.thread_event_fd.ring();
+            self.thread.event_fd.ring();
         }
     }
 
@@ -270,8 +273,8 @@ impl Shard {
 
     fn parked(&self) -> ThreadState {
         if self.progress.is_driven() {
-            self.sleep(&self.thread_event_fd, false, None, Instant::ZERO);
-            self.thread_event_fd.silence();
+            self.sleep(&self.thread.event_fd, false, None, Instant::ZERO);
+            self.thread.event_fd.silence();
         }
         ThreadState::Watch
     }
@@ -350,11 +353,11 @@ impl Shard {
             let may_sleep = found != PollOutcome::Work && queue.is_empty() && !over;
             let sleep_until = core.deadline(now).into_iter().chain(until).min();
             if may_sleep {
-                self.driver_sleep.set(Some(sleep_until.unwrap_or(AtomicDeadline::NEVER)));
+                self.driver.sleep.set(Some(sleep_until.unwrap_or(AtomicDeadline::NEVER)));
             }
             self.release(core, now);
             if let Some(item) = queue.pop() {
-                self.driver_sleep.set(None);
+                self.driver.sleep.set(None);
                 return Ok(WaitOutcome::Item(item));
             }
             if over {
@@ -366,9 +369,9 @@ impl Shard {
                     _ => sleep_until,
                 };
                 let woken =
-                    self.sleep(&self.driver_event_fd, found != PollOutcome::BrokenPort, until, now);
-                self.driver_sleep.set(None);
-                self.driver_event_fd.silence();
+                    self.sleep(&self.driver.event_fd, found != PollOutcome::BrokenPort, until, now);
+                self.driver.sleep.set(None);
+                self.driver.event_fd.silence();
                 if woken == Woken::Interrupted
                     && on_signal == OnSignal::AsRead
                     && signals::ends_call()
@@ -418,7 +421,7 @@ impl<T> Drop for DriverGuard<'_, T> {
         let shard = self.shard;
         self.queue.set_driven(shard.set(), false);
         if shard.progress.leave_driver() {
-            shard.thread_event_fd.ring();
+            shard.thread.event_fd.ring();
         }
     }
 }

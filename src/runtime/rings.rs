@@ -215,6 +215,7 @@ impl Rings {
 mod tests {
     use super::*;
     use crate::runtime::AckPolicy;
+    use crate::runtime::post_coalescing::Doorbell;
     use crate::runtime::queue::Queue;
     use crate::runtime::wire_of_tests::{completion, pair};
     use crate::sync::notify::Armed;
@@ -339,7 +340,7 @@ mod tests {
         b.core.rings.moderate(now, b.cq, Moderation { count: 8, period: 50 });
         b.ring.arm(Armed::Any);
         b.core.post_recvs(now, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();
-        a.core.post_send(now, a.qpn, SendRequest::send(1, a.sge(8))).unwrap();
+        a.core.post_send(now, a.qpn, SendRequest::send(1, a.sge(8)), Doorbell::Now).unwrap();
         b.core.turn(now);
         b.core.turn(now);
         assert_eq!((b.log(), b.core.deadline(now)), (vec!["rx".into(), "tx 1".into()], Some(over)));

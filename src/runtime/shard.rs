@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::Waker;
 use std::thread;
@@ -14,6 +14,7 @@ use crate::port::{EventFd, Port};
 use crate::runtime::core::{Core, Notices, PollOutcome};
 use crate::runtime::device_error::DeviceError;
 use crate::runtime::lease::AddressLease;
+use crate::runtime::post_coalescing::{Doorbell, POLL_WINDOW};
 use crate::runtime::queue::Queue;
 use crate::runtime::shard_set::ShardSet;
 use crate::runtime::{clock, generation};
@@ -32,6 +33,9 @@ const IDLE_POLLS_BEFORE_YIELD: u32 = 128;
 /// Longest wait for a turn at the end of the process, whose thread may be waiting for a CPU.
 const EXIT_LOCK_TIMEOUT: Duration = Duration::from_millis(20);
 
+/// Longest wait until the device's thread has sent the requests that wait for others, at the end of the process.
+const EXIT_FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// Engine and port behind a lock, with state that threads share without it.
 #[derive(Debug)]
 pub(crate) struct Shard {
@@ -46,18 +50,18 @@ pub(crate) struct Shard {
     pub(super) last_turn: AtomicU64,
     /// State of the threads that make progress.
     pub(super) progress: Progress,
-    /// Time until which the device's thread sleeps on the port's descriptors.
-    pub(super) thread_sleep: AtomicDeadline,
-    /// Wakes the device's thread.
-    pub(super) thread_event_fd: EventFd,
+    /// The device's thread.
+    pub(super) thread: Sleeper,
     /// Number of idle polls in a row.
     idle_polls: AtomicU32,
-    /// Time until which the driver sleeps on the port's descriptors.
-    pub(super) driver_sleep: AtomicDeadline,
-    /// Wakes the driver.
-    pub(super) driver_event_fd: EventFd,
+    /// The waiting thread that drives this shard.
+    pub(super) driver: Sleeper,
     /// Reason of a failure, as [`failure`] decodes it; 0: none.
     failed: AtomicU8,
+    /// Posted requests wait for others.
+    has_waiting_posts: AtomicBool,
+    /// The end of the process waits until the device's thread has sent the requests that wait for others.
+    wants_flush: AtomicBool,
     generation: u32,
     /// Descriptors of the port.
     descriptors: Mutex<SmallVec<[RawFd; 4]>>,
@@ -75,12 +79,12 @@ impl Shard {
             last_time: AtomicU64::new(0),
             last_turn: AtomicU64::new(0),
             progress: Progress::new(),
-            thread_sleep: AtomicDeadline::default(),
-            thread_event_fd: EventFd::open()?,
+            thread: Sleeper::new()?,
             idle_polls: AtomicU32::new(0),
-            driver_sleep: AtomicDeadline::default(),
-            driver_event_fd: EventFd::open()?,
+            driver: Sleeper::new()?,
             failed: AtomicU8::new(0),
+            has_waiting_posts: AtomicBool::new(false),
+            wants_flush: AtomicBool::new(false),
             generation: lease.generation(),
             lease: Arc::clone(lease),
         })
@@ -128,6 +132,18 @@ impl Shard {
         act: impl FnOnce(&mut Core, Instant) -> R,
     ) -> Result<R, DeviceError> {
         self.with_time(|| Instant::from_nanos(self.last_time.load(Ordering::Relaxed)), act)
+    }
+
+    /// Calls `act`, which posts send requests, under the lock. It learns whether they may wait for a turn: a thread takes
+    /// turns, and none sleeps until a packet arrives.
+    pub(crate) fn post<R>(
+        &self,
+        act: impl FnOnce(&mut Core, Instant, Doorbell) -> R,
+    ) -> Result<R, DeviceError> {
+        self.with(|core, now| {
+            let may_wait = self.idle_for(now) < POLL_WINDOW && self.wakes_at().is_none();
+            act(core, now, if may_wait { Doorbell::MayWait } else { Doorbell::Now })
+        })
     }
 
     fn with_time<R>(
@@ -216,13 +232,42 @@ impl Shard {
         if self.check().is_err() {
             return 0;
         }
+        // Before the last packets, after which the engine does not go on.
+        if self.has_waiting_posts.load(Ordering::Relaxed) {
+            self.flush_by_thread();
+        }
         // The thread that holds the lock may be the one that the signal has interrupted.
         self.core.try_lock().map_or(0, |mut core| core.send_last(max))
+    }
+
+    /// Lets the device's thread send the requests that wait for others, because it may allocate and lock. Waits for that
+    /// with a limit: the thread may need a lock of the thread that the signal has interrupted.
+    fn flush_by_thread(&self) {
+        self.wants_flush.store(true, Ordering::Release);
+        self.thread.event_fd.ring();
+        let until = clock::now() + EXIT_FLUSH_TIMEOUT;
+        let is_done = || {
+            !self.wants_flush.load(Ordering::Acquire)
+                || !self.has_waiting_posts.load(Ordering::Relaxed)
+        };
+        while !is_done() && clock::now() < until {
+            thread::yield_now();
+        }
+    }
+
+    /// Sends everything if the end of the process waits for that.
+    pub(super) fn flush_if_wanted(&self) -> Result<(), DeviceError> {
+        if self.wants_flush.load(Ordering::Acquire) {
+            self.with(|core, now| core.flush(now))?;
+            self.wants_flush.store(false, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Unlocks, and wakes a thread that sleeps beyond the next deadline, or although there is something to receive.
     pub(super) fn release(&self, mut core: MutexGuard<'_, Core>, now: Instant) {
         self.last_time.store(now.as_nanos(), Ordering::Relaxed);
+        self.has_waiting_posts.store(core.has_waiting_posts(), Ordering::Relaxed);
         // In most cases no thread sleeps while another polls.
         let overslept = self.wakes_at().is_some_and(|until| {
             core.deadline(now).is_some_and(|due| until > due) || !core.port.arm()
@@ -247,10 +292,10 @@ impl Shard {
         }
         wakers.into_iter().for_each(Waker::wake);
         let wakes = if moved { wakes | self.set() } else { wakes };
-        self.each(wakes, |shard| shard.driver_event_fd.ring());
+        self.each(wakes, |shard| shard.driver.event_fd.ring());
         if moved {
             // A sleeping thread sleeps on the old descriptors.
-            self.thread_event_fd.ring();
+            self.thread.event_fd.ring();
         }
         if port_closed {
             self.fail(DeviceError::SocketClosed);
@@ -268,14 +313,14 @@ impl Shard {
 
     /// Returns the time at which the first thread that sleeps on the port wakes up.
     fn wakes_at(&self) -> Option<Instant> {
-        Instant::first(self.thread_sleep.get(), self.driver_sleep.get())
+        Instant::first(self.thread.sleep.get(), self.driver.sleep.get())
     }
 
     fn wake_sleeper(&self) {
-        if self.driver_sleep.get().is_some() {
-            self.driver_event_fd.ring();
+        if self.driver.sleep.get().is_some() {
+            self.driver.event_fd.ring();
         } else {
-            self.thread_event_fd.ring();
+            self.thread.event_fd.ring();
         }
     }
 
@@ -355,8 +400,8 @@ impl Shard {
         let wakers = core.rings.take_wakers();
         drop(core);
         wakers.into_iter().for_each(Waker::wake);
-        self.driver_event_fd.ring();
-        self.thread_event_fd.ring();
+        self.driver.event_fd.ring();
+        self.thread.event_fd.ring();
     }
 
     /// Returns whether there is something to receive.
@@ -397,6 +442,21 @@ impl Drop for PanicGuard<'_> {
         if self.0.core.is_poisoned() {
             self.0.fail(DeviceError::Failed);
         }
+    }
+}
+
+/// A thread that may sleep on the port's descriptors.
+#[derive(Debug)]
+pub(super) struct Sleeper {
+    /// Time until which it sleeps.
+    pub(super) sleep: AtomicDeadline,
+    /// Wakes it.
+    pub(super) event_fd: EventFd,
+}
+
+impl Sleeper {
+    fn new() -> io::Result<Self> {
+        Ok(Self { sleep: AtomicDeadline::default(), event_fd: EventFd::open()? })
     }
 }
 
@@ -442,7 +502,9 @@ mod tests {
     fn shard(ip: [u8; 4]) -> (Shard, Shared, Arc<Ring>) {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         b.core.post_recvs(Instant::ZERO, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();
-        a.core.post_send(Instant::ZERO, a.qpn, SendRequest::send(1, a.sge(8))).unwrap();
+        a.core
+            .post_send(Instant::ZERO, a.qpn, SendRequest::send(1, a.sge(8)), Doorbell::Now)
+            .unwrap();
         let lease = AddressLease::of_tests(ip);
         (Shard::new(b.core, 0, &Arc::new(lease)).unwrap(), b.wire, b.ring)
     }
@@ -555,6 +617,31 @@ mod tests {
     }
 
     #[test]
+    fn end_of_the_process_sends_requests_that_wait() {
+        for _ in 0..20 {
+            let (a, b) = pair(AckPolicy::Lazy, 16);
+            let (qpn, write) = (a.qpn, SendRequest::write(1, a.sge(8), b.remote()));
+            let wire = Arc::clone(&a.wire);
+            let lease = Arc::new(AddressLease::of_tests([10, 255, 1, 15]));
+            let shard = Shard::new(a.core, 0, &lease).unwrap();
+            let post = |write: &SendRequest| {
+                let write = write.clone();
+                shard.with(|core, now| core.post_send(now, qpn, write, Doorbell::MayWait)).unwrap()
+            };
+            thread::scope(|scope| {
+                shard.turn_for(&Queue::<()>::new(1)).unwrap();
+                (0..3).for_each(|_| post(&write).unwrap());
+                assert_eq!(log(&wire).last().unwrap(), "tx 1");
+                // It may begin as late as this.
+                scope.spawn(|| shard.run());
+                shard.send_last(8);
+                assert_eq!(log(&wire)[0], "tx 2");
+                shard.stop();
+            });
+        }
+    }
+
+    #[test]
     fn a_poll_that_finds_nothing_has_acknowledged() {
         let (shard, wire, _) = shard([10, 255, 1, 2]);
         // A poll of the queue does not find the completion yet.
@@ -649,11 +736,11 @@ mod tests {
         ];
         for (case, (thread, driver, expected)) in (0..).zip(cases) {
             let (shard, _, ring) = shard([10, 255, 2, case]);
-            shard.thread_sleep.set(thread);
-            shard.driver_sleep.set(driver);
+            shard.thread.sleep.set(thread);
+            shard.driver.sleep.set(driver);
             // It leaves an acknowledgement pending, which is a deadline.
             shard.turn_for(&ring.completions).unwrap();
-            let woken = (rung(&shard.thread_event_fd), rung(&shard.driver_event_fd));
+            let woken = (rung(&shard.thread.event_fd), rung(&shard.driver.event_fd));
             assert_eq!(woken, expected, "{thread:?} {driver:?}");
         }
     }
@@ -679,10 +766,10 @@ mod tests {
     fn thread_silences_its_eventfd_after_a_failed_receive() {
         let (shard, wire, _) = shard([10, 255, 1, 15]);
         wire.lock().unwrap().receive_error = Some(libc::EIO);
-        shard.thread_event_fd.ring();
+        shard.thread.event_fd.ring();
         assert_eq!(shard.socket(&mut IdleBackoff::new()), Ok(ThreadState::Socket));
         assert!(log(&wire).is_empty(), "the next receive is left to the next call");
-        assert!(!rung(&shard.thread_event_fd));
+        assert!(!rung(&shard.thread.event_fd));
     }
 
     #[test]

@@ -111,7 +111,7 @@ pub use crate::mem::{
 };
 pub use crate::net::{AddressVector, IpVersion};
 pub use crate::psn::Psn;
-pub use crate::runtime::{AckPolicy, DeviceCounters, LinkCounters, Moderation};
+pub use crate::runtime::{AckPolicy, DeviceCounters, LinkCounters, Moderation, PostPolicy};
 pub use crate::time::{AckTimeout, Instant, RnrTimer};
 pub use crate::transport::outputs::{AsyncEvent, Counters, DropReason};
 pub use crate::transport::work::{

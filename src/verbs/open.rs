@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::ids::PKey;
 use crate::port::impair::Impairments;
 use crate::port::{PortKind, Sink};
-use crate::runtime::{AckPolicy, Address, DeviceConfig, EnvError, Environment};
+use crate::runtime::{AckPolicy, Address, DeviceConfig, EnvError, Environment, PostPolicy};
 
 /// Options for opening a device. [The environment](Environment) may set those that the program leaves unset.
 ///
@@ -34,6 +34,7 @@ pub struct OpenOptions {
     via: Option<PortKind>,
     shards: Option<u8>,
     ack_policy: AckPolicy,
+    post_policy: Option<PostPolicy>,
     impairments: Option<Impairments>,
     capture: Option<Box<dyn Sink>>,
     counters: Option<PathBuf>,
@@ -146,6 +147,12 @@ impl OpenOptions {
         Self { ack_policy: policy, ..self }
     }
 
+    /// Sets when posted send requests leave. By default a request that is posted right after another one may wait
+    /// for the next poll of a completion queue, and leave together with others ([`PostPolicy::Coalesce`]).
+    pub fn post_policy(self, policy: PostPolicy) -> Self {
+        Self { post_policy: Some(policy), ..self }
+    }
+
     /// Impairs the network: datagrams are lost, duplicated and delayed, by random numbers from a seed.
     pub fn impair(self, impairments: Impairments) -> Self {
         Self { impairments: Some(impairments), ..self }
@@ -210,6 +217,7 @@ impl OpenOptions {
             || self.capture.is_some()
             || self.counters.is_some()
             || self.pkeys.is_some()
+            || self.post_policy.is_some()
             || self.ack_policy != AckPolicy::default();
         let mut also = self.also;
         let via = self.via.or(env.via).unwrap_or_default();
@@ -233,6 +241,7 @@ impl OpenOptions {
             via,
             shards: self.shards.or(env.shards).unwrap_or(1),
             ack_policy: self.ack_policy,
+            post_policy: self.post_policy.or(env.post_policy).unwrap_or_default(),
             impairments: self.impairments.or(env.impair),
             capture: self.capture,
             counters: self.counters.or(env.counters),

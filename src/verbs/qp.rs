@@ -14,7 +14,7 @@ use crate::engine::{
 use crate::ids::{QKey, Qpn, Rkey};
 use crate::mem::{Access, BindInfo};
 use crate::psn::Psn;
-use crate::runtime::{DeviceError, random};
+use crate::runtime::{Core, DeviceError, random};
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest};
 use crate::verbs::context::ContextInner;
 use crate::verbs::limits::{MAX_INLINE, MAX_SGE, MAX_WR, check_max};
@@ -371,7 +371,9 @@ impl QueuePair {
     #[doc(alias = "ibv_post_send")]
     pub fn post_send(&self, request: SendRequest) -> Result<(), Error> {
         let QpHandle { shard, qpn, .. } = &self.inner.handle;
-        self.check_posted(shard.with(|core, now| core.post_send(now, *qpn, request)))
+        self.check_posted(
+            shard.post(|core, now, doorbell| core.post_send(now, *qpn, request, doorbell)),
+        )
     }
 
     /// Posts a list of send requests, and transmits them together in groups of up to 64. This is cheaper than posting
@@ -384,7 +386,10 @@ impl QueuePair {
         let qpn = self.inner.handle.qpn;
         let shard = &self.inner.handle.shard;
         post_in_pieces(requests, |piece| {
-            match shard.with(|core, now| core.post_sends(now, qpn, piece.iter_mut())) {
+            let post = |core: &mut Core, now, doorbell| {
+                core.post_sends(now, qpn, piece.iter_mut(), doorbell)
+            };
+            match shard.post(post) {
                 Ok((taken, result)) => (taken, self.check_posted(Ok(result))),
                 Err(down) => (0, Err(down.into())),
             }
@@ -420,7 +425,10 @@ impl QueuePair {
         let mut requests: SmallVec<[_; 8]> = requests.into_iter().collect();
         let qpn = self.inner.handle.qpn;
         let shard = &self.inner.handle.shard;
-        self.check_posted(shard.with(|core, now| core.post_all_sends(now, qpn, &mut requests)))
+        self.check_posted(
+            shard
+                .post(|core, now, doorbell| core.post_all_sends(now, qpn, &mut requests, doorbell)),
+        )
     }
 
     /// Binds a memory window of type 1, and returns its new key, which a request posted after this one may send to

@@ -284,3 +284,43 @@ fn idle_device_does_not_wake() {
     assert_eq!(sleeps("idle-device"), before);
     drop(idle);
 }
+
+/// Bytes of memory that a test looks at until they change.
+fn until_written(node: &Node, offset: usize, expected: &[u8]) {
+    let (start, limit) = (softroce::runtime::now(), Duration::from_secs(60));
+    while node.bytes(offset, expected.len()) != expected {
+        assert!(softroce::runtime::now() - start < limit, "nothing was written within {limit:?}");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn requests_leave_though_their_program_calls_nothing_more() {
+    let (a, b) = Node::pair();
+    for round in 0..20_u8 {
+        // A program that polls is expected to poll again, so the second request may wait for that.
+        assert!(a.cq.poll_one().is_none());
+        for place in [0, 100] {
+            let data = SendData::inline(&[round + 1; 8]);
+            a.qp.post_send(SendRequest::write(1, data, b.mr.remote(place))).unwrap();
+        }
+        until_written(&b, 100, &[round + 1; 8]);
+    }
+}
+
+#[test]
+fn each_post_leaves_at_once_when_that_was_asked_for() {
+    let ctx = open_with(OpenOptions::default().post_policy(PostPolicy::Immediate));
+    let (a, b) = (Node::on(ctx), Node::on(open()));
+    a.connect(&b, &ConnectOptions::default());
+    let sent = || a.ctx.counters().unwrap().port.tx_bursts;
+    for _ in 0..10 {
+        assert!(a.cq.poll_one().is_none());
+        let before = sent();
+        for place in 0..4 {
+            let data = SendData::inline(&[1; 8]);
+            a.qp.post_send(SendRequest::write(1, data, b.mr.remote(place))).unwrap();
+        }
+        assert!(sent() >= before + 4);
+    }
+}

@@ -45,6 +45,7 @@ mod tests {
     use super::*;
     use crate::net::TransmitErrorKind;
     use crate::runtime::AckPolicy;
+    use crate::runtime::post_coalescing::Doorbell;
     use crate::runtime::queue::{OnSignal, Queue, WaitOutcome};
     use crate::runtime::wire_of_tests::{End, pair};
     use crate::sync::notify::Armed;
@@ -65,9 +66,13 @@ mod tests {
         let events = Arc::new(Queue::new(16));
         a.core.add_context(&events);
         a.core.post_recvs(NOW, a.qpn, [RecvRequest::new(7, a.sge(8))]).1.unwrap();
-        a.core.post_send(NOW, a.qpn, SendRequest::write(1, a.sge(8), b.remote())).unwrap();
+        a.core
+            .post_send(NOW, a.qpn, SendRequest::write(1, a.sge(8), b.remote()), Doorbell::Now)
+            .unwrap();
         a.wire.lock().unwrap().busy = true;
-        a.core.post_send(NOW, a.qpn, SendRequest::write(2, a.sge(8), b.remote())).unwrap();
+        a.core
+            .post_send(NOW, a.qpn, SendRequest::write(2, a.sge(8), b.remote()), Doorbell::Now)
+            .unwrap();
         a.wire.lock().unwrap().busy = false;
         a.log();
         a.ring.arm(Armed::Solicited);
@@ -92,7 +97,9 @@ mod tests {
         assert!(receives(libc::EBADF));
         let (mut a, _) = pair(AckPolicy::Lazy, 16);
         a.wire.lock().unwrap().refuses = Some(TransmitErrorKind::Closed);
-        a.core.post_send(NOW, a.qpn, SendRequest::write(1, a.sge(8), b.remote())).unwrap();
+        a.core
+            .post_send(NOW, a.qpn, SendRequest::write(1, a.sge(8), b.remote()), Doorbell::Now)
+            .unwrap();
         assert!(a.core.take_notices().is_some_and(|notices| notices.port_closed));
         assert!(is_closed(&io::Error::from_raw_os_error(libc::ENOTSOCK)));
     }

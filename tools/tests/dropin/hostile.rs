@@ -125,13 +125,13 @@ fn forks_while_a_device_is_opened_leave_no_lock_behind() {
     }
 }
 
-/// In a signal handler, and in a child without a device.
+/// In a signal handler, in a child without a device, and right after posts that may wait for others.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn processes_end_at_once_wherever_they_call_exit() {
     let _alone = alone();
     let exits = compiled("exits");
-    for place in ["handler", "child"] {
+    for place in ["handler", "child", "posted"] {
         assert_eq!(output(&[&exits, place]), "all have ended at once\n");
     }
 }

@@ -24,7 +24,7 @@ static void handle(int signal, void (*handler)(int))
 }
 
 /* The child must have ended in time, with the status that it gave. */
-static void ends(pid_t child, const char *what)
+static void has_ended(pid_t child, const char *what)
 {
     CHECK(child > 0);
     for (int waited = 0; waited < LIMIT_MS; waited++) {
@@ -97,7 +97,7 @@ static void in_handlers(void)
             for (;;)
                 turn(&ends);
         }
-        ends(child, "in a handler");
+        has_ended(child, "in a handler");
     }
 }
 
@@ -127,18 +127,18 @@ static void in_children(void)
         pid_t child = fork();
         if (child == 0)
             _exit(STATUS);
-        ends(child, "in a child");
+        has_ended(child, "in a child");
         if ((child = fork()) == 0) {
             raise(SIGUSR1);
             abort();
         }
-        ends(child, "in a handler of a child");
+        has_ended(child, "in a handler of a child");
         if ((child = bare_fork()) == 0)
             _exit(STATUS);
-        ends(child, "in a child of the kernel's");
+        has_ended(child, "in a child of the kernel's");
         if ((child = vfork()) == 0)
             _exit(STATUS);
-        ends(child, "in a child of vfork");
+        has_ended(child, "in a child of vfork");
     }
     stopped = 1;
     CHECK(pthread_join(worker, NULL) == 0);
@@ -146,11 +146,69 @@ static void in_children(void)
     turn(&ends_);
 }
 
+/* What a process tells the other of its end. */
+struct address {
+    uint32_t qp_num;
+    union ibv_gid gid;
+};
+
+static struct ibv_qp *one_end(struct ends *ends, struct address *address)
+{
+    ends->context = open_device();
+    ends->pd = ibv_alloc_pd(ends->context);
+    CHECK(ends->pd);
+    ends->cq = make_cq(ends->context, 64);
+    ends->mr = ibv_reg_mr(ends->pd, ends->memory, sizeof ends->memory, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(ends->mr);
+    ends->from = make_qp(ends->pd, ends->cq, 16);
+    *address = (struct address){ends->from->qp_num, gid_of(ends->context)};
+    return ends->from;
+}
+
+/* A process polls, posts several requests one by one, and ends without another call. All of them must arrive. */
+static void after_posts(void)
+{
+    enum { POSTS = 8 };
+    for (int round = 0; round < ROUNDS / 5; round++) {
+        int up[2], down[2];
+        CHECK(pipe(up) == 0 && pipe(down) == 0);
+        struct ends *ends = calloc(1, sizeof *ends);
+        struct address mine, theirs;
+        pid_t child = fork();
+        struct ibv_qp *qp = one_end(ends, &mine);
+        CHECK(write(child ? down[1] : up[1], &mine, sizeof mine) == sizeof mine);
+        CHECK(read(child ? up[0] : down[0], &theirs, sizeof theirs) == sizeof theirs);
+        connect_qp(qp, theirs.qp_num, theirs.gid);
+        char byte = 0;
+        if (child == 0) {
+            CHECK(read(down[0], &byte, 1) == 1);
+            struct ibv_wc wc;
+            CHECK(ibv_poll_cq(ends->cq, 1, &wc) == 0);
+            for (int i = 0; i < POSTS; i++)
+                CHECK(post_send(qp, i, ends->mr, ends->memory, 64) == 0);
+            _exit(STATUS);
+        }
+        for (int i = 0; i < POSTS; i++)
+            CHECK(post_recv(qp, i, ends->mr, ends->memory + 64 * i, 64) == 0);
+        CHECK(write(down[1], &byte, 1) == 1);
+        has_ended(child, "after posts");
+        for (int i = 0; i < POSTS; i++)
+            CHECK(next(ends->cq).status == IBV_WC_SUCCESS);
+        CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(ends->cq) == 0 && ibv_dereg_mr(ends->mr) == 0);
+        CHECK(ibv_dealloc_pd(ends->pd) == 0 && ibv_close_device(ends->context) == 0);
+        for (int i = 0; i < 2; i++)
+            CHECK(close(up[i]) == 0 && close(down[i]) == 0);
+        free(ends);
+    }
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 2);
     if (strcmp(argv[1], "handler") == 0)
         in_handlers();
+    else if (strcmp(argv[1], "posted") == 0)
+        after_posts();
     else
         in_children();
     puts("all have ended at once");
