@@ -16,7 +16,7 @@
 //! ```
 //!
 //! A message of one packet is copied in the epoch of its lookup. It needs no reference count on the region, because
-//! the epoch holds its first region ([`EpochSpan`]).
+//! the epoch holds its first region (`epoch_span`).
 //!
 //! [`Memory::deregister`] returns when no engine can access the region any more. The data path takes no lock for
 //! this: an engine copies only under an [`EpochGuard`], and deregistration marks the region dead and waits until
