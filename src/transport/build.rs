@@ -19,7 +19,7 @@ pub(crate) enum Progress {
     Idle,
     /// More can be sent, in the next burst.
     More,
-    /// The window has no room: sending goes on when it has this many bytes.
+    /// The window has no room; sending continues when it has this many bytes.
     Blocked(WindowId, u64),
 }
 
@@ -30,12 +30,12 @@ pub(crate) struct Header {
     pub(crate) psn: Psn,
     pub(crate) ack_req: bool,
     pub(crate) solicited: bool,
-    /// Shared receive queue that an XRC request names.
+    /// Shared receive queue number of an XRC request.
     pub(crate) srqn: Option<Srqn>,
     pub(crate) extension: Extension,
 }
 
-/// The headers after the BTH.
+/// The extension headers after the BTH.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Extension {
     None,
@@ -51,11 +51,11 @@ pub(crate) enum Extension {
     DethImm(Deth, ImmDt),
 }
 
-/// How an ICRC covers its packet.
+/// Number of times that the ICRC covers the headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Coverage {
     Once,
-    /// As kernel rxe expects it for a FLUSH.
+    /// The format that kernel rxe expects for a FLUSH.
     Twice,
 }
 
@@ -74,8 +74,8 @@ impl<'a> From<&'a Connection> for To<'a> {
     }
 }
 
-/// Appends a packet to a burst that has room for it. `fill` writes the payload; when it cannot, the
-/// burst stays as it was.
+/// Appends a packet to a burst that has room for it. `fill` writes the payload; if it fails, the
+/// burst is unchanged.
 pub(crate) fn push<'a>(
     out: &mut Burst,
     to: impl Into<To<'a>>,
@@ -118,13 +118,14 @@ pub(crate) fn push<'a>(
     written
 }
 
-/// Bytes of headers that a packet has at most which others are made like: that of a WRITE over XRC.
+/// Maximum header length of a packet that [`repeat`] copies: a WRITE over XRC.
 const MOST_HEADERS: usize = Bth::LEN + XrcEth::LEN + Reth::LEN;
 
-/// Appends up to `count` packets, for which there is room, like the last: of its length, with its headers,
-/// and with PSNs from `psn` on. It has no padding. `fill` is given how many there were before, the headers
-/// behind the BTH, which it may change, and the payload, which it writes. Returns how many there are; the
-/// first with which it could not is left out, and those after it.
+/// Appends up to `count` packets that copy the length and the headers of the last one, with PSNs
+/// from `psn` on. The burst must have room for them, and the last packet must have no padding. For
+/// each packet, `fill` receives its index, its extension headers, which it may change, and its
+/// payload, which it must write. Returns the number of packets; it stops at the first one for which
+/// `fill` fails.
 pub(crate) fn repeat<'a>(
     out: &mut Burst,
     to: impl Into<To<'a>>,

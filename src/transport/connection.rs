@@ -50,21 +50,21 @@ pub(crate) struct Connection {
     pub(crate) timeout: AckTimeout,
     pub(crate) retry_cnt: u8,
     pub(crate) rnr_retry: u8,
-    /// READs and atomics that may be outstanding from here.
+    /// READs and atomics that this queue pair may have outstanding.
     pub(crate) max_rd_atomic: u8,
     /// READs and atomics that the peer may have outstanding.
     pub(crate) max_dest_rd_atomic: u8,
 }
 
 impl Connection {
-    /// Returns the opcode of an operation that takes one packet.
+    /// Returns the opcode of a single-packet operation.
     pub(crate) fn opcode(&self, operation: Operation) -> Opcode {
         opcode(self.transport, operation, Position::Only, Suffix::None)
     }
 }
 
-/// Returns the opcode of a packet to send. Posting takes only operations that the service has, and each of them has its
-/// opcodes.
+/// Returns the opcode of a packet to send. Posting rejects operations that the service does not
+/// have, so the opcode exists.
 #[inline]
 pub(crate) fn opcode(
     transport: Transport,
@@ -83,16 +83,16 @@ pub(crate) struct Context<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) turn: &'a EpochGuard<'a>,
     pub(crate) windows: &'a mut Windows,
-    /// Window of the device's own receive buffer, which READ responses fill.
+    /// Window for the device's own receive buffer, which READ responses fill.
     pub(crate) read_window: WindowId,
-    /// Window that the queue pair has waited for, and that has room now.
+    /// Window for which the queue pair waited, and which has room now.
     pub(crate) in_turn: Option<WindowId>,
     /// Shared receive queues.
     pub(crate) srqs: &'a mut SrqTable,
-    /// Memory for requests that arrive ahead of a missing one.
+    /// Memory for requests that arrive out of order.
     pub(crate) reorder: &'a ReorderBuffer,
     pub(crate) tally: &'a mut Tally,
-    /// Slot of the queue pair that the input is for, once known. Its counters count.
+    /// Slot of the queue pair that handles the input, once known. It selects the counters.
     pub(crate) slot: Option<usize>,
     pub(crate) outputs: &'a mut Outputs,
 }
@@ -140,7 +140,7 @@ impl Context<'_> {
         self.outputs.complete(id.send_cq, completion);
     }
 
-    /// Completes, at `cq`, a receive request that a message to `qpn` has taken.
+    /// Completes, at `cq`, a receive request that was consumed by a message to `qpn`.
     pub(crate) fn complete_recv(&mut self, cq: Option<CqId>, qpn: Qpn, wr_id: u64, end: RecvEnd) {
         self.counters().received(end.status);
         let completion = Completion {
@@ -159,7 +159,7 @@ impl Context<'_> {
     }
 }
 
-/// Fields of a send request that its completion has.
+/// Fields of a send request that are copied to its completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendEnd {
     pub(crate) wr_id: u64,
@@ -167,7 +167,7 @@ pub(crate) struct SendEnd {
     pub(crate) byte_len: u32,
 }
 
-/// Fields of a message that the completion of its receive request has.
+/// Fields of a message that are copied to the completion of its receive request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecvEnd {
     pub(crate) status: WcStatus,
@@ -183,7 +183,7 @@ pub(crate) struct RecvEnd {
 }
 
 impl RecvEnd {
-    /// Returns the end of a request that got no message.
+    /// Returns the result of a receive request without a message.
     pub(crate) const fn failed(status: WcStatus) -> Self {
         Self {
             status,

@@ -1,8 +1,8 @@
-//! What an engine counts: one table, and one row of numbers for each queue pair.
+//! Counters of an engine: one row for each queue pair.
 //!
-//! Whatever happens is counted once, in the row of the queue pair that it happens to, which its packets
-//! find at hand: nothing is looked up and nothing is shared. What the device has counted is the sum of the
-//! rows, with one more for packets that belong to no queue pair and for those that are destroyed.
+//! An event is counted once, in the row of its queue pair, without a lookup or shared memory. The
+//! device's counters are the sum of all rows, plus one row for packets without a queue pair and for
+//! destroyed queue pairs.
 
 use std::ops::AddAssign;
 
@@ -14,8 +14,8 @@ use crate::wire::NakCode;
 
 counters! {
     named "";
-    /// What a queue pair, or an engine, has counted since it was created. A queue pair that goes back to
-    /// RESET keeps its counts.
+    /// Counters of a queue pair or an engine since its creation. A queue pair that returns to RESET keeps
+    /// its counts.
     pub struct Counters {
         rx_packets: "Packets received, dropped ones included; one to a multicast group counts for each member.", rxe "rcvd_pkts";
         rx_bytes: "Bytes of UDP payload received, dropped packets included.";
@@ -65,7 +65,7 @@ counters! {
 }
 
 impl Counters {
-    /// Packets dropped for this reason.
+    /// Returns the number of packets dropped for this reason.
     pub const fn dropped(&self, reason: DropReason) -> u64 {
         self.drops.0[reason as usize]
     }
@@ -74,14 +74,14 @@ impl Counters {
         self.drops.0[reason as usize] += 1;
     }
 
-    /// A packet has arrived.
+    /// Counts a received packet.
     pub(crate) fn arrived(&mut self, meta: &RxMeta, len: usize) {
         self.rx_packets += 1;
         self.rx_bytes += len as u64;
         self.ecn_marked += u64::from(meta.traffic_class & 3 == 3);
     }
 
-    /// A send request has ended.
+    /// Counts a completed send request.
     pub(crate) fn sent(&mut self, opcode: WcOpcode, status: WcStatus) {
         match (status, opcode) {
             (WcStatus::Success, WcOpcode::Send) => self.sends_completed += 1,
@@ -92,7 +92,7 @@ impl Counters {
                 WcOpcode::CompSwap | WcOpcode::FetchAdd | WcOpcode::AtomicWrite,
             ) => self.atomics_completed += 1,
             (WcStatus::Success, WcOpcode::Flush) => self.flushes_completed += 1,
-            // What is done here alone.
+            // Local operations have no counter.
             (WcStatus::Success, _) => {}
             (WcStatus::WrFlushErr, _) => self.sends_flushed += 1,
             (status, _) => {
@@ -109,7 +109,7 @@ impl Counters {
         }
     }
 
-    /// A request of the peer is answered with this NAK, for good.
+    /// Counts a terminal NAK in response to a request of the peer.
     pub(crate) fn refused(&mut self, nak: NakCode) {
         match nak {
             NakCode::RemoteAccess => self.access_naks_sent += 1,
@@ -118,7 +118,7 @@ impl Counters {
         }
     }
 
-    /// A receive request has ended.
+    /// Counts a completed receive request.
     pub(crate) fn received(&mut self, status: WcStatus) {
         match status {
             WcStatus::Success => self.receives_completed += 1,
@@ -131,10 +131,11 @@ impl Counters {
     }
 }
 
-/// Makes the reasons from a table of their names, their counters' names and what they mean.
+/// Generates [`DropReason`] from a table of reasons, counter names and help texts.
 macro_rules! drop_reasons {
     ($($reason:ident $name:literal $help:literal;)*) => {
-        /// Why a received packet went no further. Every drop is counted under one of these.
+        /// Reason for which a received packet was dropped. Every drop is counted under one of
+        /// these.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
         #[non_exhaustive]
@@ -146,14 +147,14 @@ macro_rules! drop_reasons {
             /// Every reason, in order.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$reason),*];
 
-            /// The name of its counter: `drop_bad_icrc`.
+            /// Returns the name of its counter: `drop_bad_icrc`.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$reason => $name,)*
                 }
             }
 
-            /// What it means.
+            /// Returns its help text.
             pub const fn help(self) -> &'static str {
                 match self {
                     $(Self::$reason => concat!("Packets dropped: ", $help),)*
@@ -184,7 +185,7 @@ drop_reasons! {
 }
 
 impl DropReason {
-    /// What drivers count in this manner.
+    /// Returns equivalent counters of other drivers.
     const fn also(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::NoReceive => &[("mlx5", "out_of_buffer")],
@@ -200,7 +201,7 @@ impl DropReason {
 pub struct Drops([u64; DropReason::ALL.len()]);
 
 impl Drops {
-    /// Every reason's counter.
+    /// Returns the counter of every reason.
     pub fn iter(&self) -> impl Iterator<Item = Counter> + use<> {
         DropReason::ALL.into_iter().zip(self.0).map(|(reason, value)| Counter {
             name: reason.name(),
@@ -219,47 +220,47 @@ impl AddAssign<&Self> for Drops {
     }
 }
 
-/// The rows of an engine's queue pairs, by their slots.
+/// The counter rows of an engine's queue pairs, indexed by slot.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     rows: Vec<Counters>,
-    /// Of no queue pair, or of one that is destroyed.
+    /// Row for packets without a queue pair and for destroyed queue pairs.
     rest: Counters,
 }
 
 impl Tally {
-    /// A queue pair begins with nothing counted.
+    /// Prepares the row of a new queue pair, which starts at zero.
     pub(crate) fn begin(&mut self, slot: usize) {
         if self.rows.len() <= slot {
             self.rows.resize(slot + 1, Counters::default());
         }
     }
 
-    /// A queue pair is destroyed. Returns what it has counted.
+    /// Adds the row of a destroyed queue pair to the rest. Returns the row.
     pub(crate) fn end(&mut self, slot: usize) -> Counters {
         let counted = self.rows.get_mut(slot).map(std::mem::take).unwrap_or_default();
         self.rest += &counted;
         counted
     }
 
-    /// What the queue pair in `slot` counts, or what none does.
+    /// Returns the row of the queue pair in `slot`, or the row for packets without one.
     pub(crate) fn row(&mut self, slot: Option<usize>) -> &mut Counters {
         slot.and_then(|slot| self.rows.get_mut(slot)).unwrap_or(&mut self.rest)
     }
 
-    /// A row will be needed soon.
+    /// Prefetches a row.
     pub(crate) fn prefetch(&self, slot: usize) {
         if let Some(row) = self.rows.get(slot) {
             prefetch(row);
         }
     }
 
-    /// What the queue pair in `slot` has counted.
+    /// Returns the counters of the queue pair in `slot`.
     pub(crate) fn of(&self, slot: usize) -> Counters {
         self.rows.get(slot).copied().unwrap_or_default()
     }
 
-    /// What all have counted.
+    /// Returns the sum of all rows.
     pub(crate) fn sum(&self) -> Counters {
         self.rows.iter().fold(self.rest, |mut sum, row| {
             sum += row;
@@ -333,7 +334,7 @@ mod tests {
         assert_eq!(counters.receive_length_errors, 1);
     }
 
-    /// As the documentation of mlx5 has them.
+    /// Names from the documentation of mlx5.
     #[test]
     fn three_reasons_are_known_to_mlx5_by_other_names() {
         let named: Vec<_> =

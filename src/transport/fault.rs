@@ -1,4 +1,4 @@
-//! Every way a packet or a send request can fail, and everything that follows from it: one table.
+//! Errors of packets and send requests, with the consequences of each: one table.
 //!
 //! | column | |
 //! |---|---|
@@ -6,24 +6,24 @@
 //! | [`Unreliable`] | UC and UD: the reason of the drop, or that the queue pair goes to ERR or SQE |
 //! | [`Consequence::status`] | status with which the work request completes |
 //!
-//! Both halves of a queue pair return [`TransportError`], and `QueuePair::fail` does what the table says.
+//! Both halves of a queue pair return [`TransportError`], and `QueuePair::fail` applies the table.
 
 use crate::ids::Qpn;
 use crate::transport::outputs::{AsyncEvent, DropReason};
 use crate::transport::work::WcStatus;
 use crate::wire::NakCode;
 
-/// Reason why a packet, or a send request, fails. The first rows are of the half that receives requests, the last of the
-/// half that sends them.
+/// Reason why a packet or a send request fails. The first rows belong to the responder, the last to
+/// the requester.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TransportError {
     /// There is no receive request. The peer tries again.
     NotReady,
-    /// The opcode cannot follow what came before.
+    /// The opcode is invalid after the previous one.
     Sequence,
-    /// A packet's length contradicts its position, the path MTU, its padding, or its RETH.
+    /// The packet length contradicts the position, the path MTU, the padding or the RETH.
     Length,
-    /// A message longer than the receive request that took it.
+    /// The message is longer than its receive request.
     ReceiveTooShort,
     /// More requests with a response than `max_dest_rd_atomic`.
     TooManyReads,
@@ -33,80 +33,81 @@ pub(crate) enum TransportError {
     Unsupported,
     /// The queue pair's access flags do not allow the operation.
     NotPermitted,
-    /// The R_Key, range or region rights do not allow the access, or the region is gone. Of the requests that
-    /// name an R_Key only a WRITE with immediate has a receive request.
+    /// The R_Key, range or region rights do not allow the access, or the region was deregistered.
+    /// Among the requests with an R_Key, only a WRITE with immediate has a receive request.
     RemoteAccess,
-    /// A receive request's memory has no such key, range or permission.
+    /// The memory of a receive request has an invalid key, range or permission.
     LocalProtection,
-    /// A SEND has arrived whose key cannot be invalidated.
+    /// The key in a SEND with invalidate cannot be invalidated.
     Invalidate,
     /// The system cannot make the memory of a FLUSH persistent.
     Storage,
-    /// XRC: there is no such shared receive queue in the domain of the queue pair, or it is not the one
-    /// that the message began with (IBTA vol 1, annex A14).
+    /// XRC: the domain of the queue pair has no such shared receive queue, or the message began
+    /// with another one (IBTA vol 1, annex A14).
     WrongSrq,
     /// XRC: the shared receive queue has failed.
     SrqFailed,
-    /// The memory of a send request has no such key, range or permission, or the region is gone.
+    /// The memory of a send request has an invalid key, range or permission, or the region was
+    /// deregistered.
     SendProtection,
     /// A memory window could not be bound or invalidated.
     WindowBind,
     /// A response does not fit the oldest request.
     BadResponse,
-    /// No response came in `retry_cnt + 1` attempts.
+    /// No response arrived to `retry_cnt + 1` attempts.
     RetriesExhausted,
-    /// An RNR NAK came in each of `rnr_retry + 1` attempts.
+    /// Each of `rnr_retry + 1` attempts received an RNR NAK.
     RnrRetriesExhausted,
-    /// The peer has refused the oldest request.
+    /// The peer refused the oldest request with a NAK.
     Nak(NakCode),
 }
 
-/// What follows from a [`TransportError`].
+/// Consequences of a [`TransportError`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Consequence {
     /// Over RC and XRC.
     pub(crate) reliable: Reliable,
     /// Over UC and UD.
     pub(crate) unreliable: Unreliable,
-    /// Status with which the work request completes: the oldest send request, or the receive request of the message, if
-    /// the message has one and ends.
+    /// Completion status of the affected work request: the oldest send request, or the receive
+    /// request of the message, if the message has one and ends.
     pub(crate) status: WcStatus,
 }
 
-/// What follows from a [`TransportError`] over a service that acknowledges.
+/// Consequence of a [`TransportError`] over a service with acknowledgements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reliable {
-    /// An RNR NAK is due, and the queue pair stays in its state.
+    /// The responder sends an RNR NAK, and the queue pair stays in its state.
     RnrNak,
     /// The queue pair goes to ERR (IBTA vol 1, §9.9.3).
     Fail {
-        /// Code of the NAK that is due.
+        /// NAK code to send.
         nak: NakCode,
-        /// Event that is raised when no receive request completes with the error.
+        /// Event to raise if no receive request completes with the error.
         event: fn(Qpn) -> AsyncEvent,
     },
     /// The oldest send request completes with the error, and the queue pair goes to ERR.
     FailSend,
 }
 
-/// What follows from a [`TransportError`] over a service that does not acknowledge.
+/// Consequence of a [`TransportError`] over a service without acknowledgements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unreliable {
-    /// The packet is dropped, and its message with it: nothing in a packet can make the queue pair fail.
+    /// The packet and its message are dropped; no packet can make the queue pair fail.
     Drop(DropReason),
     /// The receive request completes with the error, and the queue pair goes to ERR.
     Fail,
-    /// The oldest send request completes with the error, and the queue pair goes to SQE: it goes on receiving (IBTA
-    /// vol 1, §10.3.1.6).
+    /// The oldest send request completes with the error, and the queue pair goes to SQE, where it
+    /// still receives (IBTA vol 1, §10.3.1.6).
     FailSend,
 }
 
 /// Consequence of a packet that a queue pair does not accept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PacketError {
-    /// Drop it, count it, and do nothing else.
+    /// Drop and count the packet, without further effect.
     Drop(DropReason),
-    /// Fail, as the table says.
+    /// Fail as the table specifies.
     Fail(Failure),
 }
 
@@ -122,7 +123,7 @@ impl From<TransportError> for PacketError {
     }
 }
 
-/// Terminal error, and how the message ended.
+/// Terminal error, and whether a receive request completed with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Failure {
     pub(crate) error: TransportError,
@@ -131,21 +132,22 @@ pub(crate) struct Failure {
 }
 
 impl From<TransportError> for Failure {
-    /// The error of a request that completes no receive request.
+    /// Returns the failure of a request that completes no receive request.
     fn from(error: TransportError) -> Self {
         Self { error, recv_completed: false }
     }
 }
 
 impl TransportError {
-    /// The table.
+    /// Returns the row of the table.
     ///
-    /// Kernel rxe differs in four places: a receive that is too short gives it 0x63, a missing
-    /// permission of the queue pair 0x61, a SEND whose key cannot be invalidated is acknowledged, and the
-    /// receive of a WRITE with immediate whose key is wrong ends with REM_ACCESS_ERR (IBTA vol 1, §11.6.2,
-    /// has that for send requests).
-    /// Hardware answers the first two as here. Of the third no NAK is asked (class J), and none is
-    /// forbidden: without one the peer would take the message for received.
+    /// Kernel rxe differs in four places. It answers a message that is too long for the receive
+    /// request with 0x63, and a missing permission of the queue pair with 0x61. It acknowledges a
+    /// SEND with a key that cannot be invalidated. It completes the receive request of a WRITE with
+    /// immediate and an invalid key with REM_ACCESS_ERR, which IBTA vol 1, §11.6.2, specifies for
+    /// send requests. Hardware agrees with this table on the first two. For the third, IBTA
+    /// requires no NAK (class J) and forbids none; without one, the peer would assume that the
+    /// message was received.
     pub(crate) const fn consequence(self) -> Consequence {
         use AsyncEvent::{QpAccessErr, QpFatal, QpReqErr};
         use NakCode::{InvalidRequest, RemoteAccess, RemoteOperational};
@@ -190,14 +192,14 @@ impl TransportError {
     }
 }
 
-/// Returns the status of a send request that the peer answers with a terminal NAK.
+/// Returns the completion status of a send request for a terminal NAK of the peer.
 const fn status_of_nak(nak: NakCode) -> WcStatus {
     match nak {
         NakCode::InvalidRequest => WcStatus::RemInvReqErr,
         NakCode::RemoteAccess => WcStatus::RemAccessErr,
         NakCode::InvalidRdRequest => WcStatus::RemInvRdReqErr,
-        // A code of the future means that the peer cannot go on, whatever the reason. A sequence
-        // NAK is not terminal and does not come here.
+        // A reserved code means that the peer cannot continue. A sequence NAK is not terminal and
+        // does not reach this function.
         NakCode::RemoteOperational | NakCode::Reserved(_) | NakCode::PsnSequence => {
             WcStatus::RemOpErr
         }

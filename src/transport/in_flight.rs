@@ -1,15 +1,15 @@
-//! Bursts that are in flight: what each was charged, and when it was sent.
+//! Bursts in flight: the cost and the send time of each.
 
 use std::collections::VecDeque;
 
 use crate::psn::Psn;
 use crate::time::Instant;
 
-/// The bursts of one queue pair that are not acknowledged yet, with what each was charged.
+/// The unacknowledged bursts of one queue pair, with the cost of each.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     bursts: VecDeque<SentBurst>,
-    /// Bytes charged for all of them.
+    /// Total cost in bytes.
     total: u64,
 }
 
@@ -21,32 +21,32 @@ struct SentBurst {
     sent_at: Instant,
 }
 
-/// Bytes that an acknowledgement has covered.
+/// Result of an acknowledgement: the bytes that it covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Acked {
     pub(crate) cost: u64,
-    /// Time at which the acknowledged burst was sent, if its last packet was acknowledged.
+    /// Send time of the acknowledged burst, if its last packet was acknowledged.
     pub(crate) sent_at: Option<Instant>,
 }
 
 impl InFlight {
-    /// A burst was sent.
+    /// Adds a burst that was sent.
     pub(crate) fn push(&mut self, end: Psn, cost: u64, sent_at: Instant) {
         self.total += cost;
         self.bursts.push_back(SentBurst { end, cost, sent_at });
     }
 
-    /// Returns the bytes charged for the bursts in flight.
+    /// Returns the total cost of the bursts in flight.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
-    /// When the oldest was sent.
+    /// Returns the send time of the oldest burst.
     pub(crate) fn oldest_sent_at(&self) -> Option<Instant> {
         self.bursts.front().map(|burst| burst.sent_at)
     }
 
-    /// Forgets the bursts that end at or before `una`, and returns what they were charged.
+    /// Removes the bursts that end at or before `una`, and returns their cost.
     pub(crate) fn on_ack(&mut self, una: Psn) -> Acked {
         let mut acked = Acked::default();
         while let Some(burst) = self.bursts.front()
@@ -60,7 +60,7 @@ impl InFlight {
         acked
     }
 
-    /// Forgets them all: they are lost, or their acknowledgement is not awaited any more.
+    /// Removes all bursts, because they are lost or will not be acknowledged. Returns their cost.
     pub(crate) fn abandon(&mut self) -> u64 {
         self.bursts.clear();
         std::mem::take(&mut self.total)

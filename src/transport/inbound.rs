@@ -8,22 +8,22 @@ use crate::transport::recv::RecvQueue;
 use crate::transport::work::{FlushPlacement, RecvRequest, Sge, WcOpcode, WcStatus};
 use crate::wire::{Datagram, Ieth, OpcodeFlags, Operation, Position, Reth};
 
-/// The longest message: 2^31 bytes (IBTA vol 1, C9-94).
+/// Maximum message length: 2^31 bytes (IBTA vol 1, C9-94).
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
 
-/// Message that is arriving.
+/// The message that is being received.
 #[derive(Debug, Default)]
 pub(crate) enum Inbound {
     /// None.
     #[default]
     None,
-    /// A SEND of several packets.
+    /// A SEND with several packets.
     Send(Box<InboundSend>),
-    /// A WRITE, with the memory that its RETH names; `None` for a WRITE of no bytes.
+    /// A WRITE with the memory of its RETH; `None` for a WRITE of 0 bytes.
     Write { target: Option<Span>, total: u32, received: u32 },
 }
 
-/// A SEND that is arriving, with the receive request it has taken.
+/// A SEND that is being received, with its receive request.
 #[derive(Debug)]
 pub(crate) struct InboundSend {
     request: RecvRequest,
@@ -32,8 +32,8 @@ pub(crate) struct InboundSend {
 }
 
 impl Inbound {
-    /// Executes a packet of a SEND, of which the place in the message has been checked. True when it
-    /// ends the message.
+    /// Executes a packet of a SEND; the caller has checked its position in the message. Returns
+    /// whether it ends the message.
     pub(crate) fn send(
         &mut self,
         cx: &mut Context<'_>,
@@ -64,8 +64,8 @@ impl Inbound {
         Ok(position.is_end())
     }
 
-    /// Looks up the memory of the receive request that a SEND has taken. The message is open either
-    /// way: the request is taken, and ends with it.
+    /// Looks up the memory of the receive request of a SEND. On an error too, the message is open
+    /// and holds the request, which completes with it.
     fn open_send(
         &mut self,
         cx: &Context<'_>,
@@ -80,8 +80,8 @@ impl Inbound {
         opened
     }
 
-    /// Executes a packet of a WRITE, of which the place in the message has been checked. True when
-    /// it ends the message.
+    /// Executes a packet of a WRITE; the caller has checked its position in the message. Returns
+    /// whether it ends the message.
     pub(crate) fn write(
         &mut self,
         cx: &mut Context<'_>,
@@ -96,7 +96,7 @@ impl Inbound {
         }
         check_length(position, packet.payload.len(), connection.mtu)?;
         if let Some(reth) = packet.reth() {
-            // An ONLY carries messages that fit one packet.
+            // Messages that fit one packet must use ONLY.
             if position == Position::First && reth.length <= connection.mtu {
                 return Err(TransportError::Length);
             }
@@ -125,8 +125,8 @@ impl Inbound {
         Ok(position.is_end())
     }
 
-    /// Takes the bytes of a packet in the middle. False when something is wrong with them, or no message
-    /// is under way: then nothing has changed.
+    /// Stores the payload of a MIDDLE packet. Returns false and changes nothing if it is invalid or
+    /// no message is being received.
     pub(crate) fn append_middle(
         &mut self,
         cx: &Context<'_>,
@@ -137,7 +137,7 @@ impl Inbound {
             && self.place(cx, payload, Placement::Plain).is_ok()
     }
 
-    /// Puts the next bytes where they belong, and returns how many there have been.
+    /// Stores the next bytes of the message. Returns the number of bytes so far.
     fn place(
         &mut self,
         cx: &Context<'_>,
@@ -171,7 +171,7 @@ impl Inbound {
         }
     }
 
-    /// Records that its data could not be written: its next packet is refused.
+    /// Marks its memory as faulted after a failed write, so that the next packet is refused.
     pub(crate) fn mark_faulted(&mut self) {
         match self {
             Self::Send(message) => message.buffer.mark_faulted(),
@@ -180,7 +180,7 @@ impl Inbound {
         }
     }
 
-    /// Ends the message, if a receive request belongs to it, with `status`. Tells whether one did.
+    /// Completes the receive request of the message with `status`. Returns whether there was one.
     pub(crate) fn end(
         &mut self,
         cx: &mut Context<'_>,
@@ -194,8 +194,8 @@ impl Inbound {
         true
     }
 
-    /// Ends the receive request that a refused packet would have taken, with `status`: that of a WRITE with immediate
-    /// whose key opens nothing (IBTA vol 1, §11.6.2). Tells whether there was one.
+    /// Completes the receive request of a refused WRITE with immediate, if the error is an invalid
+    /// key (IBTA vol 1, §11.6.2). Returns whether there was one.
     pub(crate) fn end_notice(
         cx: &mut Context<'_>,
         qpn: Qpn,
@@ -214,8 +214,8 @@ impl Inbound {
         true
     }
 
-    /// Gives the message up and puts its receive request back for the next. What was taken from a
-    /// shared queue cannot be put back (IBTA vol 1, §9.9.3, class E): it ends as `error` has it.
+    /// Drops the message and puts its receive request back. A request of a shared queue cannot be
+    /// put back (IBTA vol 1, §9.9.3, class E): it completes with the status of `error`.
     pub(crate) fn abandon(
         &mut self,
         cx: &mut Context<'_>,
@@ -230,7 +230,7 @@ impl Inbound {
         }
     }
 
-    /// Forgets the message, and puts its receive request back where it comes from.
+    /// Drops the message and puts its receive request back.
     pub(crate) fn forget(&mut self, receives: &mut RecvQueue) {
         if let Self::Send(message) = std::mem::take(self) {
             receives.put_back(message.request);
@@ -238,8 +238,8 @@ impl Inbound {
     }
 }
 
-/// Executes a SEND or WRITE of one packet that goes into one piece of memory. False when it does not, or
-/// cannot: then nothing has been taken.
+/// Executes a single-packet SEND or WRITE to a single buffer. Returns false and changes nothing if
+/// the packet is another one or invalid.
 pub(crate) fn execute_single(
     cx: &mut Context<'_>,
     connection: &Connection,
@@ -257,8 +257,8 @@ pub(crate) fn execute_single(
     }
 }
 
-/// Executes a SEND of one packet that goes into one piece of memory. False when it does not, or cannot:
-/// then nothing has been taken.
+/// Executes a single-packet SEND to a single buffer. Returns false and changes nothing if the
+/// packet is another one or invalid.
 fn send_single(
     cx: &mut Context<'_>,
     connection: &Connection,
@@ -283,7 +283,7 @@ fn send_single(
     true
 }
 
-/// Executes a WRITE of one packet.
+/// Executes a single-packet WRITE.
 fn write_single(
     cx: &Context<'_>,
     connection: &Connection,
@@ -308,7 +308,7 @@ fn arrived(opcode: WcOpcode, byte_len: u32, packet: &Datagram<'_>) -> RecvEnd {
     }
 }
 
-/// Whether the queue pair's access flags allow the operation.
+/// Checks that the queue pair's access flags allow the operation.
 pub(crate) fn permit(connection: &Connection, packet: &Datagram<'_>) -> Result<(), TransportError> {
     let needed = match packet.info.operation {
         Operation::Write | Operation::AtomicWrite => Access::REMOTE_WRITE,
@@ -328,8 +328,8 @@ pub(crate) fn to_flush(placement: FlushPlacement) -> Access {
     access
 }
 
-/// Payload lengths by position: FIRST and MIDDLE are full, LAST is not empty (IBTA vol 1,
-/// §9.7.4.1.6).
+/// Checks the payload length for its position: FIRST and MIDDLE are full, LAST is not empty (IBTA
+/// vol 1, §9.7.4.1.6).
 fn check_length(position: Position, len: usize, mtu: u32) -> Result<(), TransportError> {
     let mtu = mtu as usize;
     let valid = match position {
@@ -340,8 +340,8 @@ fn check_length(position: Position, len: usize, mtu: u32) -> Result<(), Transpor
     if valid { Ok(()) } else { Err(TransportError::Length) }
 }
 
-/// The memory that a RETH names. No bytes need none: neither key nor address is looked at (IBTA
-/// vol 1, C9-88).
+/// Returns the memory of a RETH. With a length of 0, neither key nor address is checked (IBTA vol
+/// 1, C9-88).
 pub(crate) fn open_remote(
     cx: &Context<'_>,
     connection: &Connection,
@@ -357,7 +357,7 @@ pub(crate) fn open_remote(
     }
 }
 
-/// The `length` bytes at `addr` that the peer names with `rkey`.
+/// Returns the `length` bytes at `addr` in the region of `rkey`.
 pub(crate) fn remote(
     cx: &Context<'_>,
     connection: &Connection,

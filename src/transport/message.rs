@@ -1,4 +1,4 @@
-//! The packets of a SEND or WRITE that leaves: what RC, UC and XRC share of sending.
+//! Request packets of SENDs and WRITEs, for RC, UC and XRC.
 
 use crate::psn::Psn;
 use crate::transport::build::{Extension, Header};
@@ -8,8 +8,8 @@ use crate::transport::work::{SendFlags, SendOp};
 use crate::transport::wqe::Wqe;
 use crate::wire::{Ieth, ImmDt, Operation, Reth, Suffix, Transport};
 
-/// Returns the headers of one packet of a message. The last packet asks for an acknowledgement if the service has
-/// acknowledgements.
+/// Returns the headers of one packet of a message. The last packet requests an acknowledgement if
+/// the service has acknowledgements.
 pub(crate) fn header(transport: Transport, wqe: &Wqe, psn: Psn, segment: Segment) -> Header {
     let (begins, ends) = (segment.position.is_start(), segment.position.is_end());
     let (operation, suffix) = wqe.op.parts().unwrap_or((Operation::Send, Suffix::None));

@@ -1,30 +1,30 @@
 //! The transport services: RC, XRC, UC and UD.
 //!
-//! The halves of a queue pair handle events and build packets, without sockets, threads or clocks. For each input they
-//! borrow parts of the engine.
+//! Both halves of a queue pair handle events and build packets, without sockets, threads or clocks.
+//! For each input they borrow parts of the engine.
 //!
 //! | module | |
 //! |---|---|
 //! | [`work`] | work requests and completions |
-//! | [`outputs`] | completions and events on their way out |
-//! | `counters` | what is counted, reasons for drops among it |
+//! | [`outputs`] | queues of completions and events |
+//! | `counters` | counters and drop reasons |
 //! | `rc` | reliable connection, and the extended one |
 //! | `uc` | unreliable connection |
 //! | `ud` | unreliable datagram |
 //! | `send_queue` | unfinished send requests |
-//! | `send_budget` | how much of that a burst may take |
-//! | `send_state` | which of their packets may leave |
-//! | `wqe` | a send request on its way |
-//! | `inbound` | a SEND or WRITE that arrives packet by packet |
-//! | `message` | the packets of a SEND or WRITE that leaves |
-//! | `fault` | what follows from every kind of invalid request |
-//! | `segment` | how a message falls into packets |
-//! | `build` | packets into bursts |
-//! | `window` | how much may be on its way to one address |
-//! | `in_flight` | what of that one queue pair has sent |
+//! | `send_budget` | admission of packets to a burst |
+//! | `send_state` | permission to send, by queue pair state |
+//! | `wqe` | send work queue elements |
+//! | `inbound` | reception of SENDs and WRITEs |
+//! | `message` | request packets of SENDs and WRITEs |
+//! | `fault` | transport errors and their consequences |
+//! | `segment` | segmentation of messages into packets |
+//! | `build` | building of packets in bursts |
+//! | `window` | limit on the data in flight to one address |
+//! | `in_flight` | bursts in flight of one queue pair |
 //! | `recv` | the receive queue |
-//! | `srq` | receive queues that queue pairs share |
-//! | `connection` | what both halves share |
+//! | `srq` | shared receive queues |
+//! | `connection` | connection attributes and the engine context |
 
 pub(crate) mod build;
 pub(crate) mod connection;

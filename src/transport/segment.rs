@@ -14,18 +14,18 @@ pub(crate) struct Segmentation {
     pub(crate) mtu: u32,
 }
 
-/// Part of a message that one packet carries.
+/// The part of a message in one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Segment {
     pub(crate) position: Position,
-    /// Where its payload starts in the message.
+    /// Offset of its payload in the message.
     pub(crate) offset: u32,
     /// Payload bytes.
     pub(crate) len: u32,
 }
 
 impl Segmentation {
-    /// Number of packets. A message of no bytes is one packet.
+    /// Number of packets. A message of 0 bytes is one packet.
     pub(crate) const fn packets(self) -> u32 {
         if self.length == 0 { 1 } else { self.length.div_ceil(self.mtu) }
     }

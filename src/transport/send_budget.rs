@@ -1,44 +1,46 @@
-//! Admission of packets to the window of a path: how much more one burst of requests may carry.
+//! Admission of packets to the window of a path: the remaining budget of one burst of requests.
 //!
-//! RC, XRC, UC and UD ask a [`SendBudget`] for each packet, add what they have sent, and charge the window once with all
-//! that was [spent](SendBudget::spent).
+//! RC, XRC, UC and UD check each packet with a [`SendBudget`], record its cost, and charge the
+//! window once with the [total](SendBudget::spent).
 
 use crate::net::Burst;
 use crate::transport::build::Progress;
 use crate::transport::connection::Context;
 use crate::transport::window::{UsableWindow, WindowId};
 
-/// Window space that one burst of requests of a queue pair may take, and has taken.
+/// Window space that one burst of requests of a queue pair may use and has used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendBudget {
     window: WindowId,
-    /// What the window of the path allows.
+    /// Usable window of the path.
     path: UsableWindow,
-    /// What it allows within the congestion window.
+    /// Usable window of the path, limited by the congestion window.
     allowance: UsableWindow,
     /// Other queue pairs wait for the window.
     is_behind_others: bool,
     spent: u64,
 }
 
-/// A packet that is to be sent.
+/// A packet to be admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Candidate {
-    /// Bytes of its datagram.
+    /// Length of its datagram in bytes.
     pub(crate) len: usize,
-    /// How many packets of the message are to be sent, this one included: there must be room for a burst of them.
+    /// Number of packets of the message left to send, this one included. The window must have room
+    /// for a burst of them.
     pub(crate) packets: u32,
-    /// It is sent again, and had its turn before.
+    /// It is a retransmission, and does not wait behind other queue pairs again.
     pub(crate) is_retransmitted: bool,
 }
 
 impl SendBudget {
-    /// The budget of a burst that begins now.
+    /// Returns the budget of a burst that begins now.
     pub(crate) fn new(cx: &Context<'_>, window: WindowId) -> Self {
         Self::within(cx, window, None, 0)
     }
 
-    /// The same of a sender with a congestion window of `cwnd`, of which `in_flight` is used.
+    /// Returns the budget of a sender with a congestion window of `cwnd`, of which `in_flight` is
+    /// used.
     #[inline]
     pub(crate) fn within(
         cx: &Context<'_>,
@@ -51,12 +53,12 @@ impl SendBudget {
         Self { window, path, allowance, is_behind_others: cx.is_behind_others(window), spent: 0 }
     }
 
-    /// Returns what a packet takes of the window, if it may be appended to `out`.
+    /// Returns the window cost of a packet, if it may be appended to `out`.
     ///
     /// # Errors
     ///
-    /// Why the burst ends here: the window of the path has no room, or only acknowledgements to this queue pair make
-    /// room in its congestion window.
+    /// The reason for which the burst ends: the window of the path has no room, or only
+    /// acknowledgements to this queue pair free its congestion window.
     #[inline]
     pub(crate) fn admit(&self, out: &Burst, packet: Candidate) -> Result<u64, Progress> {
         let takes = self.takes(out, packet.len);
@@ -71,49 +73,49 @@ impl SendBudget {
         Err(if is_congested { Progress::Idle } else { Progress::Blocked(self.window, burst()) })
     }
 
-    /// Returns the bytes charged for a packet of `len` bytes behind those of `out`.
+    /// Returns the cost of a packet of `len` bytes after those of `out`.
     #[inline]
     pub(crate) fn takes(&self, out: &Burst, len: usize) -> u64 {
         self.allowance.takes(len, !out.is_empty())
     }
 
-    /// Packets were appended that take so much.
+    /// Records the cost of appended packets.
     #[inline]
     pub(crate) fn spend(&mut self, cost: u64) {
         self.spent += cost;
     }
 
-    /// A packet that was spent for could not be built.
+    /// Refunds the cost of a packet that could not be built.
     pub(crate) fn refund(&mut self, cost: u64) {
         self.spent -= cost;
     }
 
-    /// What the packets so far take of the window.
+    /// Returns the cost of all packets so far.
     #[inline]
     pub(crate) fn spent(&self) -> u64 {
         self.spent
     }
 
-    /// What is allowed behind the packets so far.
+    /// Returns the usable window after the packets so far.
     #[inline]
     pub(crate) fn left(&self) -> UsableWindow {
         self.allowance.less(self.spent)
     }
 
-    /// How many packets like those of `out` may follow them, and what each takes.
+    /// Returns the number of packets like those of `out` that may follow, and the cost of each.
     pub(crate) fn packets_behind(&self, out: &Burst) -> (u32, u64) {
         let takes = self.allowance.takes(out.segment_len(), true);
         let fit = self.left().packets(takes).min(out.room() as u64);
         (u32::try_from(fit).unwrap_or(u32::MAX), takes)
     }
 
-    /// What may be sent without asking for an acknowledgement.
+    /// Returns the bytes that may be sent without an acknowledgement request.
     #[inline]
     pub(crate) fn quarter(&self) -> u64 {
         self.allowance.quarter()
     }
 
-    /// Bytes of the longest burst of packets of `len` bytes.
+    /// Returns the maximum length in bytes of a burst of packets of `len` bytes.
     pub(crate) fn longest_burst(&self, len: usize) -> usize {
         self.allowance.longest_burst(len)
     }
@@ -129,7 +131,8 @@ mod tests {
 
     const LEN: usize = 1040;
 
-    /// A budget of a window with room for `room` packets of [`LEN`] bytes, on a path that cuts bursts.
+    /// Returns a budget with room for `room` packets of [`LEN`] bytes, on a path that segments
+    /// bursts.
     fn budget(room: u64, is_behind_others: bool) -> SendBudget {
         let mut windows = Windows::new(room * truesize(LEN), vec![], false);
         let window = windows.join(IpAddr::from([10, 0, 0, 1]), Instant::ZERO);

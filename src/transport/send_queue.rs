@@ -3,26 +3,26 @@
 use crate::transport::work::SendRequest;
 use crate::transport::wqe::Wqe;
 
-/// Unfinished requests, oldest first. Each has a place from when it is posted until it is complete.
+/// Ring of unfinished requests, oldest first. A request keeps its slot until it is complete.
 ///
-/// A request is written into its place field by field. To make it elsewhere and to move it would read at once, in
-/// wide pieces, what was just written in narrow ones, and for that a processor waits until the writes have reached
-/// the cache: a tenth of all that a message of 64 bytes takes.
+/// A request is written into its slot field by field. Building it elsewhere and moving it would
+/// read the narrow writes back with wide loads. Such loads stall until the stores reach the cache
+/// (failed store-to-load forwarding), which costs a tenth of the total time of a 64-byte message.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
-    /// A power of two of them, or none. Those that are not taken hold nothing.
+    /// The slots: a power of two, or none. Free slots hold no data.
     places: Vec<Wqe>,
-    /// The place of the oldest.
+    /// Index of the oldest request's slot.
     oldest: usize,
     len: usize,
     capacity: usize,
 }
 
-/// Places of a queue that something is posted to.
+/// Minimum number of slots of a queue in use.
 const FEWEST: usize = 4;
 
 impl SendQueue {
-    /// A queue for so many requests. It has no places before they are needed.
+    /// Returns a queue for `capacity` requests. Slots are allocated on demand.
     pub(crate) const fn new(capacity: usize) -> Self {
         Self { places: Vec::new(), oldest: 0, len: 0, capacity }
     }
@@ -31,7 +31,7 @@ impl SendQueue {
         self.capacity
     }
 
-    /// How many more requests the queue takes.
+    /// Returns the number of requests that may still be posted.
     pub(crate) const fn room(&self) -> usize {
         self.capacity.saturating_sub(self.len)
     }
@@ -44,7 +44,7 @@ impl SendQueue {
         self.len == 0
     }
 
-    /// Appends a request of `length` bytes, which is left without them. The caller has asked for
+    /// Appends a request of `length` bytes, and takes its data. The caller has checked
     /// [`room`](Self::room).
     #[inline]
     pub(crate) fn post(&mut self, request: &mut SendRequest, length: u32) {
@@ -65,7 +65,7 @@ impl SendQueue {
         self.places.resize_with((2 * self.len).max(FEWEST), Wqe::default);
     }
 
-    /// The place of the request that has so many before it, if there is one.
+    /// Returns the slot of the request at `index`, if there is one.
     #[inline]
     const fn place(&self, index: usize) -> usize {
         self.oldest.wrapping_add(index) & self.places.len().wrapping_sub(1)
@@ -92,7 +92,7 @@ impl SendQueue {
         self.get_mut(0)
     }
 
-    /// Lets the oldest go.
+    /// Removes the oldest request.
     #[inline]
     pub(crate) fn pop_front(&mut self) {
         if let Some(oldest) = self.front_mut() {
@@ -102,7 +102,7 @@ impl SendQueue {
         }
     }
 
-    /// Lets all of them go.
+    /// Removes all requests.
     pub(crate) fn clear(&mut self) {
         while !self.is_empty() {
             self.pop_front();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     proptest! {
-        /// Of each step: how many are posted, and then how many complete.
+        /// Each step: the number of requests posted, and then completed.
         #[test]
         fn requests_stay_in_order_however_many_come_and_go(
             steps in prop::collection::vec((0..12_usize, 0..12_usize), 1..40),
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// A place that is used again has nothing of the request before.
+    /// A reused slot has no data of the previous request.
     #[test]
     fn what_is_complete_is_let_go() {
         let mut queue = SendQueue::new(4);

@@ -1,4 +1,4 @@
-//! Which packets of requests a send queue may send.
+//! Send permission of a send queue.
 //!
 //! ```text
 //!                 RTS → SQD                  SQE, ERR, RESET
@@ -8,22 +8,22 @@
 //!      └────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! RC, XRC, UC and UD ask [`SendState::admits`], and nothing else, whether a request may send.
+//! RC, XRC, UC and UD use only [`SendState::admits`] to check whether a request may send.
 
-/// Permission of a send queue to send, which follows from the state of its queue pair.
+/// Send permission, which follows from the state of the queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SendState {
-    /// RTS: requests start and go on.
+    /// RTS: requests start and continue.
     Running,
-    /// SQD: requests that have started go on, and no request starts (IBTA vol 1, §10.3.1.5).
+    /// SQD: started requests continue, and no request starts (IBTA vol 1, §10.3.1.5).
     Draining,
-    /// Any other state: no request packet leaves.
+    /// Any other state: no request packet is sent.
     Halted,
 }
 
 impl SendState {
-    /// Whether a request may send its next packet; `has_started` says whether packets of it have been sent. A request
-    /// that takes no packet starts and ends at once.
+    /// Whether a request may send its next packet; `has_started`: packets of it have been sent. A
+    /// request without packets starts and ends at once.
     #[inline]
     pub(crate) fn admits(self, has_started: impl FnOnce() -> bool) -> bool {
         match self {

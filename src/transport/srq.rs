@@ -1,10 +1,10 @@
-//! Shared receive queues: receive requests that several queue pairs take from.
+//! Shared receive queues: receive requests that several queue pairs consume.
 //!
-//! A message takes the oldest request with its first packet, whichever queue pair it comes to, and
-//! keeps it to its end. So a queue pair holds one request at most, and none that waits for it; who
-//! finds the queue empty has no claim to what is posted next (IBTA vol 1, §10.2.9).
+//! The first packet of a message takes the oldest request, and the message keeps it to its end. A
+//! queue pair thus holds at most one request. A queue pair that finds the queue empty has no claim
+//! to the next posted request (IBTA vol 1, §10.2.9).
 //!
-//! A queue is *lent* to a queue pair for one input, and taken back.
+//! The table *lends* a queue to a queue pair for one input, and takes it back.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::ids::{CqId, PdId, Srqn, XrcdId};
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::recv::RecvQueue;
 
-/// What a shared receive queue for XRC has that others have not.
+/// Properties of a shared receive queue for XRC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct XrcSrq {
-    /// Queue pairs of this domain may be told to take from it.
+    /// The domain of the queue pairs that may consume its requests.
     pub domain: XrcdId,
-    /// Where its requests complete.
+    /// Completion queue of its requests.
     pub cq: CqId,
 }
 
@@ -25,17 +25,17 @@ pub struct XrcSrq {
 #[derive(Debug)]
 pub(crate) struct Srq {
     pub(crate) queue: RecvQueue,
-    /// Pieces of a request.
+    /// Maximum number of scatter/gather elements of a request.
     pub(crate) max_sge: u32,
-    /// An event is due when fewer requests than this are left. 0: none is.
+    /// Threshold for the limit event: fewer requests than this are left. 0 disables it.
     pub(crate) limit: u32,
-    /// Queue pairs that take from it.
+    /// Number of queue pairs that use it.
     pub(crate) users: usize,
-    /// It is for XRC: packets name it by its number.
+    /// Set for an XRC queue: packets carry its number.
     pub(crate) xrc: Option<XrcSrq>,
-    /// It was for completions that are lost.
+    /// Its completion queue failed.
     pub(crate) failed: bool,
-    /// How many requests waited when it was lent.
+    /// Number of requests when it was lent.
     lent_with: usize,
 }
 
@@ -45,8 +45,8 @@ impl Srq {
         Self { queue, max_sge, limit: 0, users: 0, xrc, failed: false, lent_with: 0 }
     }
 
-    /// Whether requests were taken and fewer are left than the limit says. Told once: the limit is
-    /// off then.
+    /// Whether requests were taken and fewer than the limit are left. Reported once: it then
+    /// disables the limit.
     fn falls_below_limit(&mut self) -> bool {
         let left = self.queue.len();
         let falls = left < self.lent_with && left < self.limit as usize;
@@ -61,23 +61,23 @@ impl Srq {
 #[derive(Debug)]
 pub(crate) struct SrqTable {
     by_number: BTreeMap<Srqn, Srq>,
-    /// The number given last.
+    /// The last assigned number.
     last: u32,
-    /// How far apart numbers are: in between are those of other shards.
+    /// Distance between numbers of this shard; the numbers in between belong to other shards.
     stride: u32,
 }
 
 impl SrqTable {
-    /// How many there can be in a device: a number has 24 bits, and 0 is none.
+    /// Maximum number of queues of a device: a number has 24 bits, and 0 is reserved.
     pub(crate) const MAX: usize = 1 << 20;
 
-    /// That of one shard of so many, a power of two.
+    /// Returns the table of one shard; `shards` is a power of two.
     pub(crate) fn new(shard: u8, shards: u8) -> Self {
         let stride = u32::from(shards.max(1));
         Self { by_number: BTreeMap::new(), last: u32::from(shard) % stride, stride }
     }
 
-    /// Enters a queue under a number that was not in use for as long as possible. `None` when there
+    /// Adds a queue under the number that has been unused for the longest time. `None` when there
     /// are too many.
     pub(crate) fn insert(&mut self, srq: Srq) -> Option<Srqn> {
         if self.by_number.len() >= Self::MAX / self.stride as usize {
@@ -105,14 +105,14 @@ impl SrqTable {
         self.by_number.get_mut(&srqn)
     }
 
-    /// The queues for XRC that complete at `cq`.
+    /// Returns the XRC queues that complete at `cq`.
     pub(crate) fn completing_at(&mut self, cq: CqId) -> impl Iterator<Item = (Srqn, &mut Srq)> {
         let all = self.by_number.iter_mut().map(|(srqn, srq)| (*srqn, srq));
         all.filter(move |(_, srq)| srq.xrc.is_some_and(|xrc| xrc.cq == cq))
     }
 
-    /// Lends a queue to a queue pair whose receive requests complete at `cq`, unless the queue has a
-    /// completion queue of its own.
+    /// Lends a queue to a queue pair with the receive completion queue `cq`. An XRC queue keeps its
+    /// own completion queue.
     pub(crate) fn lend(&mut self, srqn: Srqn, cq: Option<CqId>) -> RecvQueue {
         let Some(srq) = self.by_number.get_mut(&srqn) else { return RecvQueue::default() };
         srq.lent_with = srq.queue.len();
@@ -120,7 +120,7 @@ impl SrqTable {
         std::mem::take(&mut srq.queue)
     }
 
-    /// Takes back what was lent, with the event that is due if requests were taken from it.
+    /// Takes back a lent queue. Returns the limit event if it is due.
     pub(crate) fn take_back(&mut self, srqn: Srqn, queue: RecvQueue) -> Option<AsyncEvent> {
         let srq = self.by_number.get_mut(&srqn)?;
         srq.queue = queue;

@@ -1,8 +1,8 @@
-//! Unreliable connection: messages as in RC, and nobody answers.
+//! Unreliable connection: messages as in RC, without acknowledgements.
 //!
-//! A message arrives whole or not at all: the first packet that is missing ends it, and what belongs
-//! to it is dropped until the next message begins (IBTA vol 1, §9.8.2.2). Copies that the network
-//! makes of a packet are dropped: they would be messages of their own.
+//! A message arrives completely or not at all: a missing packet ends it, and the receiver drops the
+//! rest until the next message begins (IBTA vol 1, §9.8.2.2). The receiver also drops packets that
+//! the network duplicated, because it would take them for new messages.
 
 use crate::ids::Qpn;
 use crate::net::Burst;
@@ -28,7 +28,7 @@ pub(crate) struct UcSender {
     /// Requests that are not sent yet, oldest first.
     queue: SendQueue,
     next_psn: Psn,
-    /// Packets of the oldest request that are sent.
+    /// Number of packets sent of the oldest request.
     packet: u32,
 }
 
@@ -51,7 +51,7 @@ impl UcSender {
         self.queue.post(request, length);
     }
 
-    /// Whether nothing that was started is unfinished.
+    /// Whether no started request is unfinished.
     pub(crate) fn is_drained(&self) -> bool {
         !self.queue.front().is_some_and(Wqe::is_started)
     }
@@ -78,7 +78,7 @@ impl UcSender {
         result
     }
 
-    /// `budget` is spent for the packets.
+    /// Appends packets, and takes their cost from `budget`.
     fn fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -173,8 +173,8 @@ impl UcReceiver {
         *self = Self { expected, ..Self::default() };
     }
 
-    /// Takes a packet. What cannot be executed is dropped, and the message with it: nothing in a
-    /// packet can make the queue pair fail, but our own memory can.
+    /// Handles a packet. A packet that cannot be executed is dropped together with its message. No
+    /// packet can make the queue pair fail, but a fault of local memory can.
     pub(crate) fn handle_packet(
         &mut self,
         cx: &mut Context<'_>,
@@ -199,7 +199,8 @@ impl UcReceiver {
         let Err(error) = self.execute(cx, connection, receives, packet) else { return Ok(()) };
         match error.consequence().unreliable {
             Unreliable::Fail | Unreliable::FailSend => {
-                // Put back it would swallow every message to come, and nobody would hear of it.
+                // If the request were put back, it would fail every later message without a
+                // completion.
                 self.message.end(cx, qpn, receives, error.consequence().status);
                 Err(error.into())
             }
@@ -210,7 +211,7 @@ impl UcReceiver {
         }
     }
 
-    /// Executes a packet that has come for the first time.
+    /// Executes a packet that is not a duplicate.
     fn execute(
         &mut self,
         cx: &mut Context<'_>,
@@ -230,8 +231,8 @@ impl UcReceiver {
         Ok(())
     }
 
-    /// Takes a packet in the middle of the message under way, if it is the next one and nothing is wrong
-    /// with it. Else nothing has changed.
+    /// Handles a MIDDLE packet of the current message if it is valid and the next in order.
+    /// Otherwise returns false and changes nothing.
     pub(crate) fn handle_middle(
         &mut self,
         cx: &Context<'_>,
@@ -250,8 +251,8 @@ impl UcReceiver {
         taken
     }
 
-    /// Gives the message up that was arriving, for this reason. The rest of it finds no FIRST before
-    /// it.
+    /// Drops the current message because of `error`. Its later packets are dropped because they
+    /// lack a FIRST.
     fn abandon(
         &mut self,
         cx: &mut Context<'_>,
@@ -269,25 +270,25 @@ impl UcReceiver {
     }
 }
 
-/// Which of the newest packets have come.
+/// Replay window: the most recent PSNs that arrived.
 #[derive(Debug, Default)]
 struct Recent {
-    /// The newest of them: the farthest on the circle, not the last to come.
+    /// The newest PSN in circular order, which need not be the last that arrived.
     newest: Psn,
-    /// Bit `i` says that the packet `i` before the newest has come.
+    /// Bit `i` is set if the packet with PSN `newest - i` has arrived.
     came: u64,
 }
 
 impl Recent {
-    /// Whether a packet is not known to have come before.
+    /// Whether no duplicate of this packet is recorded.
     fn is_new(&self, psn: Psn) -> bool {
         let behind = self.newest.since(psn);
         behind >= u64::BITS || self.came & 1 << behind == 0
     }
 
-    /// Takes note of a packet. False when it is known to have come before.
+    /// Records a packet. Returns false if it is a duplicate.
     ///
-    /// A PSN too far from the newest is from a peer that has reconnected.
+    /// A PSN far from the newest belongs to a peer that has reconnected.
     fn note(&mut self, psn: Psn) -> bool {
         let (ahead, behind) = (psn.since(self.newest), self.newest.since(psn));
         if behind < u64::BITS && self.came != 0 {
@@ -311,9 +312,9 @@ mod tests {
         let mut recent = Recent::default();
         let mut note = |psn: u32| recent.note(Psn::new(psn));
         assert_eq!([5, 5, 4, 4, 7, 6, 6, 5].map(&mut note).map(u8::from), [1, 0, 1, 0, 1, 1, 0, 0]);
-        // 64 are remembered.
+        // The window covers 64 PSNs.
         assert_eq!([68, 5, 69, 6, 5].map(&mut note), [true, false, true, false, true]);
-        // With 5 something new has begun, and what was before is forgotten.
+        // 5 is far from the newest PSN, so a new window starts there.
         assert_eq!([68, 5, 6].map(&mut note), [true, false, true]);
         assert_eq!([0xff_ffff, 0, 0xff_ffff, 0].map(&mut note), [true, true, false, false]);
     }

@@ -1,7 +1,8 @@
-//! Unreliable datagram: one packet to any queue pair that knows the key, without a connection.
+//! Unreliable datagram: single-packet messages to any queue pair with a matching queue key, without
+//! a connection.
 //!
-//! The first 40 bytes of a receive buffer are for the header of the network layer: a GRH in
-//! InfiniBand, the IP header here, an IPv4 header in the last 20 of them.
+//! The first 40 bytes of a receive buffer hold the network header: a GRH in InfiniBand, the IP
+//! header here. An IPv4 header is in the last 20 of them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -30,19 +31,19 @@ use crate::wire::{Datagram, Deth, ImmDt, Operation, Position, Suffix, Transport}
 /// Bytes of a receive buffer before the payload.
 pub(crate) const GRH_LEN: u32 = 40;
 
-/// What a UD queue pair is from RTR on.
+/// Attributes of a UD queue pair from RTR on.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) id: Identity,
     pub(crate) pkey: PKey,
     pub(crate) qkey: QKey,
-    /// Payload bytes of the longest packet.
+    /// Payload bytes of a full packet.
     pub(crate) mtu: u32,
     /// The UDP source port of packets from each source GID.
     pub(crate) source_ports: SmallVec<[u16; 1]>,
 }
 
-/// Where one send request goes.
+/// Destination of one send request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Destination {
     pub(crate) path: Path,
@@ -54,7 +55,7 @@ pub(crate) struct Destination {
 #[derive(Debug)]
 pub(crate) struct UdSender {
     queue: SendQueue,
-    /// Where each of its requests goes.
+    /// Destination of each request in `queue`.
     destinations: VecDeque<Destination>,
     next_psn: Psn,
 }
@@ -82,13 +83,13 @@ impl UdSender {
         self.destinations.push_back(to);
     }
 
-    /// A request is one packet, so none is unfinished that has started.
+    /// Returns true: a request is one packet, so no started request is unfinished.
     #[expect(clippy::unused_self, reason = "as of the senders of other services")]
     pub(crate) fn is_drained(&self) -> bool {
         true
     }
 
-    /// Whether there is a request to send. None of them has started.
+    /// Whether there is a request to send. No request in the queue has started.
     pub(crate) fn may_transmit(&self, state: SendState) -> bool {
         !self.queue.is_empty() && state.admits_new()
     }
@@ -121,11 +122,11 @@ impl UdSender {
         let result = loop {
             let Some(next) = self.destinations.front() else { break Ok(Progress::Idle) };
             let Some(wqe) = self.queue.front_mut() else { break Ok(Progress::Idle) };
-            // A receiver that gets a burst in one buffer finds the shard by the first packet.
+            // With GRO, the first packet of a merged burst selects the receiver's shard.
             if next.path != to.path || next.qpn.shard() != to.qpn.shard() {
                 break Ok(Progress::More);
             }
-            // A message that does not fit a packet goes nowhere, and succeeds (C10-93.1.1).
+            // A message longer than the MTU is not sent, and completes with success (C10-93.1.1).
             if wqe.length > endpoint.mtu {
                 self.complete_oldest(cx, &endpoint.id);
                 continue;
@@ -178,7 +179,8 @@ impl UdSender {
     }
 }
 
-/// A key with this bit set in a send request stands for the queue pair's own (IBTA vol 1, §10.2.5).
+/// A key with this bit set in a send request selects the queue pair's own key (IBTA vol 1,
+/// §10.2.5).
 const OWN_QKEY: u32 = 1 << 31;
 
 fn header(wqe: &Wqe, endpoint: &Endpoint, to: &Destination) -> Header {
@@ -199,7 +201,7 @@ fn header(wqe: &Wqe, endpoint: &Endpoint, to: &Destination) -> Header {
 pub(crate) struct UdReceiver;
 
 impl UdReceiver {
-    /// Takes a packet and the IPv4 identification that it came with. Only a packet that is delivered uses a receive
+    /// Handles a packet with its IPv4 identification. Only a delivered packet consumes a receive
     /// request.
     #[expect(clippy::unused_self, reason = "as of the receivers of other services")]
     pub(crate) fn handle_packet(
@@ -224,7 +226,8 @@ impl UdReceiver {
         let room: u64 = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
         if room < u64::from(byte_len) {
             if receives.shared {
-                // Left there it would stand in the way of every queue pair (IBTA vol 1, §9.9.3, class E).
+                // If it stayed, it would block every queue pair of the SRQ (IBTA vol 1, §9.9.3,
+                // class E).
                 let end = RecvEnd::failed(TransportError::ReceiveTooShort.consequence().status);
                 complete(cx, endpoint, receives, wr_id, end);
             }
@@ -260,7 +263,7 @@ impl UdReceiver {
     }
 }
 
-/// Takes the oldest receive request, and ends it.
+/// Takes the oldest receive request and completes it.
 fn complete(
     cx: &mut Context<'_>,
     endpoint: &Endpoint,
@@ -273,7 +276,7 @@ fn complete(
     cx.complete_recv(receives.cq, endpoint.id.qpn, wr_id, end);
 }
 
-/// The 40 bytes before the payload, as far as they are known.
+/// Returns the 40 bytes before the payload. Fields that the socket does not report are 0.
 fn global_route(meta: &RxMeta, id: u16, packet: &Datagram<'_>) -> [u8; GRH_LEN as usize] {
     let path = Path {
         source: meta.source.ip(),

@@ -1,8 +1,8 @@
-//! How much may be on its way to one address.
+//! Send windows: the limit on the data in flight to one destination address.
 //!
-//! A RoCE fabric is lossless or has congestion control; a UDP socket has a receive buffer, and what
-//! does not fit is gone. So the packets in flight to one destination are limited as the receiving
-//! kernel counts them: by the memory they occupy, not by their length.
+//! A RoCE fabric is lossless or has congestion control. A UDP socket has only a receive buffer, and
+//! the kernel drops the packets that do not fit. The limit therefore counts packets as the
+//! receiving kernel does: by the memory they occupy (`truesize`), not by their length.
 
 mod backlog;
 
@@ -13,58 +13,61 @@ use crate::net::{MAX_BURST_BYTES, MAX_BURST_SEGMENTS};
 use crate::time::Instant;
 use backlog::Backlog;
 
-/// The receive buffer of a socket that asked for nothing (`net.core.rmem_default`).
+/// Default receive buffer of a socket, in bytes (`net.core.rmem_default`).
 pub const DEFAULT_RECEIVE_BUFFER: u64 = 212_992;
 
-/// The part of a receive buffer that may be filled: the rest is for what others send, and for the
-/// kernel's rounding.
+/// Returns the part of a receive buffer that one sender may fill. The rest is left for other
+/// senders and for the kernel's rounding.
 pub const fn usable(receive_buffer: u64) -> u64 {
     receive_buffer / 4 * 3
 }
 
-/// Bytes that a kernel charges a receive buffer for a lone datagram with `len` bytes of payload:
-/// the packet's headroom and tail, rounded up to what its allocator hands out, and its descriptor.
+/// Returns the bytes that the kernel charges to a receive buffer for a single datagram with `len`
+/// bytes of payload: the headroom and tail of the packet, rounded up to the allocator's size class,
+/// and the packet descriptor.
 ///
 /// Measured on Linux 6.18: 25 datagrams of 4112 bytes, 92 of 1040 or 256 of 80 fill 212,992 bytes.
 pub(crate) const fn truesize(len: usize) -> u64 {
     ((len + 384).next_power_of_two() + 512) as u64
 }
 
-/// Windows to addresses without connections, which are kept for the next datagram or connection there. A UD server
-/// answers whatever source address a datagram names.
+/// Limit on windows without connections, which are kept for the next datagram or connection to
+/// their address. Without it, a UD server that replies to every source address would add a window
+/// for each.
 const MAX_IDLE_WINDOWS: usize = 1024;
 
-/// Of those, how many are looked at for one that a new address may have.
+/// Number of idle-window candidates checked for reuse when a new address needs a window.
 const MAX_EVICTION_LOOKS: usize = 4;
 
-/// Names one [`Window`] of a [`Windows`].
+/// Identifies one [`Window`] of a [`Windows`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WindowId(usize);
 
-/// What is in flight to one destination, and who waits for room.
+/// The bytes in flight to one destination, and the queue pairs that wait for room.
 #[derive(Debug)]
 struct Window {
     limit: u64,
-    /// Bursts arrive as they were sent. Where a network card cuts them, each packet costs what a
-    /// lone one does, even when the receiver's kernel merges them again.
+    /// Bursts arrive as they were sent. If a network card segments them, each packet costs as much
+    /// as a single one, even when the receiver's kernel merges them again (GRO).
     whole: bool,
-    /// What will be acknowledged or answered.
+    /// Bytes of packets that will be acknowledged or answered.
     in_flight: u64,
-    /// What will not.
+    /// Bytes of packets that will not be acknowledged.
     unacknowledged: Backlog,
-    /// Who waits for room, in turn.
+    /// Queue pairs that wait for room, in FIFO order.
     queue: VecDeque<Waiter>,
-    /// It stands in [`Windows::opened`].
+    /// The window is listed in [`Windows::opened`].
     opened: bool,
-    /// The address of which it can be asked what waits there.
+    /// The local address to ask for its receive-queue length, if the destination can be asked.
     local: Option<IpAddr>,
-    /// It stands in [`Windows::asked`].
+    /// The window is listed in [`Windows::asked`].
     asked: bool,
-    /// The address that it is found by. A window of its own has none.
+    /// The key in [`Windows::by_address`]. `None` for a window that belongs to a single queue pair.
     address: Option<IpAddr>,
-    /// Connections to the address. Without them another address may have the window when it is idle.
+    /// Number of connections to the address. With none, an idle window may be reused for another
+    /// address.
     connections: usize,
-    /// It stands in [`Windows::passing`].
+    /// The window is listed in [`Windows::passing`].
     listed: bool,
 }
 
@@ -92,36 +95,39 @@ impl Window {
         }
     }
 
-    /// Whether nothing is on its way there, and nobody waits.
+    /// Whether nothing is in flight there and no queue pair waits.
     fn is_idle(&self, now: Instant) -> bool {
         let listed = self.opened || self.asked || !self.queue.is_empty();
         !listed && self.in_flight == 0 && self.unacknowledged.undrained(now) == 0
     }
 }
 
-/// The windows of a device, one a destination address.
+/// The windows of a device, one for each destination address.
 #[derive(Debug)]
 pub(crate) struct Windows {
     by_address: HashMap<IpAddr, WindowId>,
     windows: Vec<Window>,
-    /// Windows without connections, and some that have got connections since: those looked at last are behind.
+    /// Windows without connections, and some that gained connections since. The most recently
+    /// checked are at the back.
     passing: VecDeque<WindowId>,
     limit: u64,
     /// The device's own addresses.
     local: Vec<IpAddr>,
-    /// What waits at hosts of this machine can be asked.
+    /// Receive queues of this host can be queried.
     watches: bool,
-    /// Windows of which it is to be asked.
+    /// Windows with a pending query of their receive queue.
     asked: Vec<WindowId>,
-    /// Windows that have got room since somebody looked, and for which somebody waits.
+    /// Windows that may have gained room and have waiters.
     opened: Vec<WindowId>,
-    /// Bursts that nobody will acknowledge, since this was last asked.
+    /// Number of unacknowledged bursts since the last
+    /// [`take_unacknowledged_bursts`](Self::take_unacknowledged_bursts).
     unacknowledged_bursts: usize,
 }
 
 impl Windows {
-    /// Windows of `limit` bytes each, for a device with these addresses. `watches`: what waits at
-    /// hosts of this machine will be told when it is asked for.
+    /// Returns an empty table with `limit` bytes for each window, for a device with these
+    /// addresses. `watches`: the caller can report the receive-queue length of addresses of this
+    /// host.
     pub(crate) fn new(limit: u64, local: Vec<IpAddr>, watches: bool) -> Self {
         Self {
             by_address: HashMap::new(),
@@ -136,20 +142,22 @@ impl Windows {
         }
     }
 
-    /// The window to `destination` for a connection, until that [leaves](Self::leave) it.
+    /// Returns the window to `destination` for a connection, which holds it until it
+    /// [leaves](Self::leave).
     pub(crate) fn join(&mut self, destination: IpAddr, now: Instant) -> WindowId {
         let id = self.transient_window(destination, now);
         self.windows[id.0].connections += 1;
         id
     }
 
-    /// Whether a window leads to `destination`: as long as there are connections to it, and mostly for some time after.
+    /// Whether a window to `destination` exists. True while there are connections to it, and
+    /// usually for some time after.
     pub(crate) fn lead_to(&self, destination: IpAddr) -> bool {
         self.by_address.contains_key(&destination)
     }
 
-    /// A connection of which nothing is in flight any more ends. The last one leaves the window to the datagrams
-    /// and connections to come.
+    /// Removes a connection that has nothing in flight from its window. After the last one, the
+    /// window remains for later datagrams and connections.
     pub(crate) fn leave(&mut self, id: WindowId) {
         let window = &mut self.windows[id.0];
         window.connections = window.connections.saturating_sub(1);
@@ -158,7 +166,8 @@ impl Windows {
         }
     }
 
-    /// The window to `destination` as long as it is not idle, or has connections: for a datagram that goes there now.
+    /// Returns the window to `destination` for a datagram that is sent now. The window stays while
+    /// it is busy or has connections.
     pub(crate) fn transient_window(&mut self, destination: IpAddr, now: Instant) -> WindowId {
         if let Some(id) = self.by_address.get(&destination) {
             return *id;
@@ -177,7 +186,7 @@ impl Windows {
         id
     }
 
-    /// Takes an idle window without connections from its address, if there are many.
+    /// Frees an idle window without connections for another address, if there are many.
     fn vacate(&mut self, now: Instant) -> Option<WindowId> {
         for _ in 0..MAX_EVICTION_LOOKS {
             if self.passing.len() < MAX_IDLE_WINDOWS {
@@ -198,14 +207,14 @@ impl Windows {
     }
 
     fn towards(&self, destination: IpAddr) -> Window {
-        // No card cuts what does not leave the host.
+        // Loopback traffic is not segmented by a network card.
         let whole = destination.is_loopback() || self.local.contains(&destination);
         let watched = whole && self.watches;
         let (local, unacknowledged) = (watched.then_some(destination), Backlog::new(watched));
         Window { local, unacknowledged, ..Window::new(self.limit, whole) }
     }
 
-    /// A window of its own, which belongs to no destination.
+    /// Adds a window for a single queue pair, which belongs to no destination.
     pub(crate) fn own(&mut self, limit: u64) -> WindowId {
         self.push(Window::new(limit, false))
     }
@@ -215,13 +224,13 @@ impl Windows {
         WindowId(self.windows.len() - 1)
     }
 
-    /// How many windows there are.
+    /// Returns the number of windows.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.windows.len()
     }
 
-    /// Sets how much one destination bears.
+    /// Sets the limit of one window, in bytes.
     pub(crate) fn set_limit(&mut self, id: WindowId, limit: u64) {
         self.windows[id.0].limit = limit;
         self.open(id);
@@ -232,25 +241,26 @@ impl Windows {
         self.windows[id.0].whole
     }
 
-    /// The window as a transmission finds it.
+    /// Returns a snapshot of the window for one transmission.
     pub(crate) fn allowance(&self, id: WindowId, now: Instant) -> UsableWindow {
         let Window { limit, whole, .. } = self.windows[id.0];
         UsableWindow { limit, room: self.room(id, now), whole }
     }
 
-    /// What else may go now. Whoever wants more than the limit gets along with the limit.
+    /// Returns the bytes that may be sent now. A request for more than the limit needs the limit
+    /// only.
     pub(crate) fn room(&self, id: WindowId, now: Instant) -> u64 {
         let window = &self.windows[id.0];
         window.limit.saturating_sub(window.in_flight).saturating_sub(window.unacknowledged.at(now))
     }
 
-    /// When there will be room for waiting alone: half of what nobody acknowledges is gone by then.
-    /// `None` when only an acknowledgement makes room.
+    /// Returns the time at which half of the unacknowledged bytes will have drained. `None` when
+    /// only an acknowledgement can make room.
     pub(crate) fn opens_at(&self, id: WindowId, now: Instant) -> Option<Instant> {
         self.windows[id.0].unacknowledged.halves_at(now)
     }
 
-    /// Charges for a burst that nobody will acknowledge.
+    /// Charges a burst that will not be acknowledged.
     pub(crate) fn charge_unacknowledged(&mut self, id: WindowId, now: Instant, cost: u64) {
         self.unacknowledged_bursts += usize::from(cost > 0);
         let window = &mut self.windows[id.0];
@@ -260,7 +270,7 @@ impl Windows {
         }
     }
 
-    /// How many such bursts there were since this was last asked.
+    /// Returns and resets the number of unacknowledged bursts.
     pub(crate) fn take_unacknowledged_bursts(&mut self) -> usize {
         std::mem::take(&mut self.unacknowledged_bursts)
     }
@@ -269,7 +279,7 @@ impl Windows {
         self.windows[id.0].in_flight += cost;
     }
 
-    /// Gives `cost` back and lets those go on who waited.
+    /// Releases `cost` bytes and lets waiting queue pairs continue.
     pub(crate) fn release(&mut self, id: WindowId, cost: u64) {
         if cost == 0 {
             return;
@@ -279,26 +289,27 @@ impl Windows {
         self.open(id);
     }
 
-    /// Remembers that the queue pair in `slot` waits for `want`, behind those who wait already.
+    /// Appends the queue pair in `slot`, which needs `want` bytes, to the waiters.
     pub(crate) fn wait(&mut self, id: WindowId, slot: usize, want: u64) {
         self.windows[id.0].queue.push_back(Waiter { slot, want });
         self.ask(id);
     }
 
-    /// The queue pair in `slot` waits no more: it is reset.
+    /// Removes the queue pair in `slot` from the waiters, because it is reset.
     pub(crate) fn forget_waiter(&mut self, id: WindowId, slot: usize) {
         self.windows[id.0].queue.retain(|waiter| waiter.slot != slot);
-        // Others may fit that wanted less.
+        // Waiters that need less may fit.
         self.open(id);
     }
 
-    /// Time has passed, which makes room where nobody acknowledges.
+    /// Checks for room again after some time, in which unacknowledged bytes drain.
     pub(crate) fn retry(&mut self, id: WindowId) {
         self.ask(id);
         self.open(id);
     }
 
-    /// Asks what waits at the destination, if it can be known and matters.
+    /// Schedules a query of the destination's receive queue, if it can be queried and
+    /// unacknowledged bytes are in flight.
     fn ask(&mut self, id: WindowId) {
         let window = &mut self.windows[id.0];
         let matters = window.local.is_some() && window.unacknowledged.is_some();
@@ -307,20 +318,21 @@ impl Windows {
         }
     }
 
-    /// The next address of which it is to be told what waits there.
+    /// Returns the next address to query for the length of its receive queue.
     pub(crate) fn next_asked(&mut self) -> Option<IpAddr> {
         let window = &mut self.windows[self.asked.pop()?.0];
         window.asked = false;
         window.local
     }
 
-    /// Whether [`next_asked`](Self::next_asked) has one.
+    /// Whether [`next_asked`](Self::next_asked) would return an address.
     pub(crate) fn has_asked(&self) -> bool {
         !self.asked.is_empty()
     }
 
-    /// Tells what waits at an address: of that, what is in flight will be acknowledged. `None` when
-    /// it is not known, so that time must do.
+    /// Records the number of bytes in the receive queue of an address, of which the bytes in flight
+    /// will be acknowledged. With `None` (unknown), the window falls back to the estimated drain
+    /// rate.
     pub(crate) fn tell(&mut self, address: IpAddr, now: Instant, waiting: Option<u64>) {
         let Some(id) = self.by_address.get(&address).copied() else { return };
         let window = &mut self.windows[id.0];
@@ -329,12 +341,12 @@ impl Windows {
         self.open(id);
     }
 
-    /// Whether somebody waits.
+    /// Whether a queue pair waits for room.
     pub(crate) fn is_waited_for(&self, id: WindowId) -> bool {
         !self.windows[id.0].queue.is_empty()
     }
 
-    /// There may be room for who waits.
+    /// Marks the window as one that may have room for its waiters.
     pub(crate) fn open(&mut self, id: WindowId) {
         let window = &mut self.windows[id.0];
         if !window.queue.is_empty() && !std::mem::replace(&mut window.opened, true) {
@@ -342,13 +354,13 @@ impl Windows {
         }
     }
 
-    /// Whether [`next_in_turn`](Self::next_in_turn) may have somebody.
+    /// Whether [`next_in_turn`](Self::next_in_turn) may return a queue pair.
     pub(crate) fn has_opened(&self) -> bool {
         !self.opened.is_empty()
     }
 
-    /// The next queue pair that has waited for a window and for which it has room now. Only the
-    /// first in each queue is looked at, so it costs the same however many wait.
+    /// Returns the next waiting queue pair that fits its window now. Only the first waiter of each
+    /// window is checked, so the cost does not depend on the number of waiters.
     #[inline]
     pub(crate) fn next_in_turn(&mut self, now: Instant) -> Option<(WindowId, usize)> {
         while let Some(id) = self.opened.last().copied() {
@@ -364,7 +376,7 @@ impl Windows {
     }
 }
 
-/// What a window allows one burst.
+/// The part of a window that one burst may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct UsableWindow {
     limit: u64,
@@ -373,66 +385,69 @@ pub(crate) struct UsableWindow {
 }
 
 impl UsableWindow {
-    /// Whether there is room. Whoever wants more than the limit gets along with the limit.
+    /// Whether there is room for `want` bytes. A request for more than the limit needs the limit
+    /// only.
     pub(crate) fn admits(self, want: u64) -> bool {
         want.min(self.limit) <= self.room
     }
 
-    /// How many packets there is room for that take so much each.
+    /// Returns the number of packets of `takes` bytes each that fit.
     pub(crate) fn packets(self, takes: u64) -> u64 {
         self.room / takes.max(1)
     }
 
-    /// What is allowed while others have their turn.
+    /// Returns the same window without room, for a queue pair that must wait for others.
     pub(crate) fn closed(self) -> Self {
         Self { room: 0, ..self }
     }
 
-    /// What is allowed whoever has a limit of his own, of which `used` is used.
+    /// Returns the window restricted to a separate `limit`, of which `used` bytes are in use.
     pub(crate) fn within(self, limit: Option<u64>, used: u64) -> Self {
         let Some(limit) = limit else { return self };
         let room = self.room.min(limit.saturating_sub(used));
         Self { limit: self.limit.min(limit), room, ..self }
     }
 
-    /// What is allowed after `cost` has been used.
+    /// Returns the window after `cost` bytes have been used.
     pub(crate) fn less(self, cost: u64) -> Self {
         Self { room: self.room.saturating_sub(cost), ..self }
     }
 
-    /// What a packet of `len` bytes takes; `follows`, when another precedes it in its burst.
+    /// Returns the cost of a packet of `len` bytes; `follows` when another one precedes it in its
+    /// burst.
     pub(crate) fn takes(self, len: usize, follows: bool) -> u64 {
         if follows && self.whole { len as u64 } else { truesize(len) }
     }
 
-    /// What `packets` packets of `len` bytes take in as few bursts as possible.
+    /// Returns the cost of `packets` packets of `len` bytes in as few bursts as possible.
     pub(crate) fn run(self, len: usize, packets: u32) -> u64 {
         let bursts = packets.div_ceil(per_burst(len));
         u64::from(bursts) * truesize(len) + u64::from(packets - bursts) * self.takes(len, true)
     }
 
-    /// What there must be room for before a burst begins that would carry `packets` packets of `len`
-    /// bytes. To begin with less would split messages into ever smaller bursts.
+    /// Returns the room required to start a burst of `packets` packets of `len` bytes. With a lower
+    /// requirement, messages would be split into ever smaller bursts.
     pub(crate) fn burst(self, len: usize, packets: u32) -> u64 {
         let all = self.run(len, packets.min(per_burst(len)));
         let enough = if self.whole { all } else { all.min(self.quarter()) };
         enough.max(truesize(len))
     }
 
-    /// The bytes of the longest burst of packets of `len` bytes at most.
+    /// Returns the maximum length in bytes of a burst of packets of `len` bytes.
     pub(crate) fn longest_burst(self, len: usize) -> usize {
         let packets = usize::try_from(self.quarter() / truesize(len)).unwrap_or(usize::MAX);
         if self.whole { MAX_BURST_BYTES } else { packets.max(1).saturating_mul(len) }
     }
 
-    /// What one burst that is cut, and what goes without a question, takes at most: where hardly two fill the window,
-    /// one waits for the other.
+    /// Returns a quarter of the limit: the maximum cost of one burst that the network card
+    /// segments, and of the data sent without an acknowledgement request. If fewer than two such
+    /// bursts fit the window, the second waits for the first.
     pub(crate) fn quarter(self) -> u64 {
         self.limit / 4
     }
 }
 
-/// Packets of `len` bytes that fit one burst.
+/// Returns the number of packets of `len` bytes that fit one burst.
 pub(crate) fn per_burst(len: usize) -> u32 {
     let packets = (MAX_BURST_BYTES / len.max(1)).clamp(1, MAX_BURST_SEGMENTS);
     u32::try_from(packets).unwrap_or(1)
@@ -444,7 +459,8 @@ mod tests {
 
     #[test]
     fn lone_datagrams_cost_what_the_kernel_charges() {
-        // How many fit a default receive buffer, measured: 25, 92, 256. Ours may be a little lower.
+        // Measured number of datagrams that fit a default receive buffer: 25, 92, 256. The estimate
+        // may be a little lower.
         let fit = |len| DEFAULT_RECEIVE_BUFFER / truesize(len);
         assert_eq!((fit(4112), fit(1040), fit(80)), (24, 83, 208));
     }
@@ -576,7 +592,7 @@ mod tests {
         windows.tell(ip, at(1000), Some(31_000));
         assert_eq!(windows.room(near, at(2000)), 69_000, "1000 of what waits are in flight");
         assert_eq!(windows.next_in_turn(at(2000)), Some((near, 7)));
-        // Where nobody tells any more, time must do.
+        // Without further reports, the estimated drain rate applies.
         windows.tell(ip, at(2000), None);
         assert_eq!(windows.room(near, at(2000)), 99_000);
     }
@@ -618,7 +634,7 @@ mod tests {
             windows.release(id, 1000);
             windows.leave(id);
             windows.leave(id);
-            // One comes back.
+            // One connection is opened again.
             let often = windows.join(peer(1), now);
             windows.leave(often);
         }
@@ -655,7 +671,7 @@ mod tests {
         let peer = |i: usize| IpAddr::from(u32::try_from(i).unwrap().to_be_bytes());
         let (now, later) = (Instant::ZERO, Instant::from_micros(60_000_000));
         let connected: Vec<_> = (0..MAX_IDLE_WINDOWS).map(|i| windows.join(peer(i), now)).collect();
-        // Each of these finds connected ones only, and then those with something under way.
+        // Each of these finds connected windows only, and then windows with bytes in flight.
         for i in MAX_IDLE_WINDOWS..2 * MAX_IDLE_WINDOWS + 100 {
             let id = windows.transient_window(peer(i), now);
             windows.charge_unacknowledged(id, now, 80_000);

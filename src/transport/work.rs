@@ -1,4 +1,4 @@
-//! Work requests and completions: what goes into a queue pair and what comes out.
+//! Work requests and completions: the input and output of a queue pair.
 //!
 //! The names and the numbers are those of `verbs.h`.
 
@@ -13,119 +13,120 @@ use crate::net::{AddressVector, IpVersion};
 pub use crate::wire::feth::Placement as FlushPlacement;
 use crate::wire::{Operation, Suffix};
 
-/// A piece of registered local memory.
+/// A scatter/gather element: a range of registered local memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[doc(alias = "ibv_sge")]
 pub struct Sge {
     /// The address within the region, in the region's own addressing (see
     /// [`Region`](crate::mem::Region)).
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
-    /// The key of the region.
+    /// Local key of the region.
     pub lkey: Lkey,
 }
 
-/// A scatter/gather list. Up to two pieces are held without allocating.
+/// A scatter/gather list. Up to two elements are stored without an allocation.
 pub type SgeList = SmallVec<[Sge; 2]>;
 
-/// Remote memory: a virtual address at the peer and the key that opens it.
+/// Remote memory: a virtual address at the peer, and the remote key of its region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RemoteAddr {
     /// The virtual address in the peer's region.
     pub addr: u64,
-    /// The peer's key.
+    /// The peer's remote key.
     pub rkey: Rkey,
 }
 
-/// What a send work request does.
+/// Operation of a send work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_wr_opcode")]
 #[non_exhaustive]
 pub enum SendOp {
-    /// Message into the peer's next receive request.
+    /// Sends a message into the peer's next receive request.
     #[doc(alias = "IBV_WR_SEND")]
     Send,
-    /// The same with four bytes for the peer's completion.
+    /// `Send` with four bytes of immediate data for the peer's completion.
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     SendImm {
         /// The immediate data, in host order; on the wire big-endian.
         imm: u32,
     },
-    /// The same, and the peer's window with this key is invalid when the message has arrived. A READ
-    /// through the window that was posted before it needs a fence between.
+    /// `Send` that also invalidates the peer's memory window with this key when the message has
+    /// arrived. A READ through the window that was posted earlier requires a fence in between.
     #[doc(alias = "IBV_WR_SEND_WITH_INV")]
     SendInv {
         /// The key of a window of type 2 that the peer has bound for this connection.
         rkey: Rkey,
     },
-    /// Data into the peer's memory, without its notice.
+    /// Writes data to the peer's memory, without a completion at the peer.
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     Write {
-        /// Where the data goes.
+        /// Destination of the data.
         to: RemoteAddr,
     },
-    /// The same, and a completion at the peer, which takes a receive request.
+    /// `Write` that also consumes a receive request and creates a completion at the peer.
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     WriteImm {
-        /// Where the data goes.
+        /// Destination of the data.
         to: RemoteAddr,
         /// The immediate data, in host order; on the wire big-endian.
         imm: u32,
     },
-    /// Data from the peer's memory.
+    /// Reads data from the peer's memory.
     #[doc(alias = "IBV_WR_RDMA_READ")]
     Read {
-        /// Where the data comes from.
+        /// Source of the data.
         from: RemoteAddr,
     },
-    /// Stores `swap` in the 8 bytes at `at` if they hold `expect`; the old value comes back.
+    /// Stores `swap` in the 8 bytes at `at` if they equal `expect`; returns the old value.
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     CompareSwap {
         /// 8-byte aligned.
         at: RemoteAddr,
-        /// The value looked for.
+        /// The value to compare with.
         expect: u64,
-        /// The value stored.
+        /// The value to store.
         swap: u64,
     },
-    /// Adds to the 8 bytes at `at`, modulo 2^64; the old value comes back.
+    /// Adds to the 8 bytes at `at`, modulo 2^64; returns the old value.
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     FetchAdd {
         /// 8-byte aligned.
         at: RemoteAddr,
-        /// The value added.
+        /// The value to add.
         add: u64,
     },
-    /// Binds a memory window of this host, for the peer to use. Sends nothing; what is posted behind
-    /// it finds the window bound. It completes after all that was posted before: when one of those
-    /// fails it ends as flushed, whether it was carried out or not.
+    /// Binds a memory window of this host for the peer. Sends no packet; requests posted after it
+    /// find the window bound. It completes after all requests posted before it. If one of those
+    /// fails, it is flushed, whether or not the window was bound.
     #[doc(alias = "IBV_WR_BIND_MW")]
     BindMw {
         /// The window.
         window: MwId,
-        /// Its new key. Only the low byte counts, and must be another than it has: the rest is the
-        /// window's.
+        /// Its new key. Only the low byte is used, and it must differ from the current one; the
+        /// window determines the upper bits.
         rkey: Rkey,
-        /// What it is to open.
+        /// The memory range and access to bind.
         to: BindInfo,
     },
-    /// Invalidates a window of type 2 of this host. Sends nothing, and waits for everything posted
-    /// before it.
+    /// Invalidates a type 2 memory window of this host. Sends no packet, and waits for all requests
+    /// posted before it.
     #[doc(alias = "IBV_WR_LOCAL_INV")]
     LocalInv {
         /// The window's key.
         rkey: Rkey,
     },
-    /// Completes when everything written before has got as far as `placement` says. Has no data.
+    /// Completes when all earlier WRITEs have reached the given `placement`. Has no data.
     #[doc(alias = "IBV_WR_FLUSH")]
     Flush {
-        /// Which memory.
+        /// The memory to flush.
         target: FlushTarget,
-        /// How far.
+        /// Placement: global visibility, persistence or both.
         placement: FlushPlacement,
     },
-    /// 8 bytes into the peer's memory in one step: who reads the word sees the old or the new one.
+    /// Writes 8 bytes to the peer's memory atomically: a reader sees either the old or the new
+    /// word.
     #[doc(alias = "IBV_WR_ATOMIC_WRITE")]
     AtomicWrite {
         /// 8-byte aligned.
@@ -133,18 +134,18 @@ pub enum SendOp {
     },
 }
 
-/// The memory that a FLUSH is about.
+/// The memory range of a FLUSH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlushTarget {
-    /// These bytes.
+    /// A byte range.
     #[doc(alias = "IBV_FLUSH_RANGE")]
     Range {
-        /// The first of them.
+        /// Start of the range.
         at: RemoteAddr,
-        /// How many.
+        /// Length in bytes.
         length: u32,
     },
-    /// Everything that the key opens.
+    /// The whole memory of the key.
     #[doc(alias = "IBV_FLUSH_MR")]
     Region {
         /// The key.
@@ -153,18 +154,18 @@ pub enum FlushTarget {
 }
 
 impl SendOp {
-    /// Whether the peer answers with a response of its own, and not with an acknowledgement that
-    /// stands for several requests: what `max_rd_atomic` counts and a fence waits for.
+    /// Whether the peer sends a response for each request instead of a coalesced acknowledgement.
+    /// These requests count against `max_rd_atomic`, and a fence waits for them.
     pub const fn has_response(&self) -> bool {
         self.has_result() || self.is_placement()
     }
 
-    /// Whether the response has data, for which the request names the place.
+    /// Whether the response has data, which is stored in the request's memory.
     pub const fn has_result(&self) -> bool {
         self.is_read() || self.is_atomic()
     }
 
-    /// Whether it is a FLUSH or an ATOMIC WRITE. Their response is that of a READ of no bytes.
+    /// Whether it is a FLUSH or an ATOMIC WRITE. Their response equals that of a READ of 0 bytes.
     pub const fn is_placement(&self) -> bool {
         matches!(self, Self::Flush { .. } | Self::AtomicWrite { .. })
     }
@@ -179,12 +180,12 @@ impl SendOp {
         matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
-    /// Whether it is done here, and no packet is sent for it.
+    /// Whether the operation is executed locally, without a packet.
     pub const fn is_local(&self) -> bool {
         matches!(self, Self::BindMw { .. } | Self::LocalInv { .. })
     }
 
-    /// Returns the operation and the suffix of its opcodes; `None` if it takes no packet.
+    /// Returns the operation and the suffix of its opcodes; `None` if it sends no packet.
     pub(crate) const fn parts(&self) -> Option<(Operation, Suffix)> {
         Some(match self {
             Self::Send => (Operation::Send, Suffix::None),
@@ -201,7 +202,7 @@ impl SendOp {
         })
     }
 
-    /// The opcode of its completion.
+    /// Returns the opcode of its completion.
     pub const fn wc_opcode(&self) -> WcOpcode {
         match self {
             Self::Send | Self::SendImm { .. } | Self::SendInv { .. } => WcOpcode::Send,
@@ -218,29 +219,29 @@ impl SendOp {
 }
 
 bitflags! {
-    /// How a send work request is treated.
+    /// Flags of a send work request.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     #[doc(alias = "ibv_send_flags")]
     pub struct SendFlags: u8 {
-        /// Starts only when all earlier requests that have a response are complete: READs, atomics,
+        /// Starts only when all earlier requests with a response are complete: READs, atomics,
         /// FLUSHes and ATOMIC WRITEs.
         const FENCE = 1;
-        /// A success is announced too; without it only a failure is.
+        /// Creates a completion on success too; without it, only an error creates one.
         const SIGNALED = 2;
-        /// The peer's completion counts as solicited.
+        /// The peer's completion is a solicited event.
         const SOLICITED = 4;
     }
 }
 
-/// Inline bytes that a request holds without allocating.
+/// Inline bytes that a request stores without an allocation.
 pub(crate) const INLINE_BYTES: u32 = 64;
 
-/// Where the bytes of a send work request are.
+/// Location of the data of a send work request.
 #[derive(PartialEq, Eq, Debug)]
 pub enum SendData {
-    /// In registered memory; a READ or atomic puts its result there.
+    /// In registered memory. A READ or atomic stores its result there.
     Sges(SgeList),
-    /// In the request itself: the caller's copy may be reused at once.
+    /// In the request itself. The caller may reuse its buffer immediately.
     #[doc(alias = "IBV_SEND_INLINE")]
     Inline(SmallVec<[u8; INLINE_BYTES as usize]>),
 }
@@ -249,14 +250,14 @@ impl Clone for SendData {
     fn clone(&self) -> Self {
         match self {
             Self::Sges(sges) => Self::Sges(sges.clone()),
-            // What it derives for itself copies byte by byte.
+            // The derived implementation copies byte by byte.
             Self::Inline(bytes) => Self::inline(bytes),
         }
     }
 }
 
 impl SendData {
-    /// Bytes in all.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         match self {
             Self::Sges(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),
@@ -264,26 +265,26 @@ impl SendData {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl SendData {
-    /// Nothing: a message of 0 bytes, or a request that has no message.
+    /// Returns no data: a message of 0 bytes, or a request without a message.
     pub fn none() -> Self {
         Self::Sges(SgeList::new())
     }
 
-    /// A copy of `bytes` in the request.
+    /// Copies `bytes` into the request.
     pub fn inline(bytes: &[u8]) -> Self {
         Self::Inline(SmallVec::from_slice(bytes))
     }
 }
 
 impl Default for SendData {
-    /// Nothing.
+    /// Returns no data.
     fn default() -> Self {
         Self::none()
     }
@@ -313,7 +314,7 @@ impl From<SgeList> for SendData {
     }
 }
 
-/// A request to the send queue.
+/// A send work request.
 ///
 /// # Examples
 ///
@@ -328,22 +329,22 @@ impl From<SgeList> for SendData {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_send_wr")]
 pub struct SendRequest {
-    /// Comes back in the completion.
+    /// Identifier, returned in the completion.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub op: SendOp,
-    /// With which bytes.
+    /// The data.
     pub data: SendData,
-    /// And how.
+    /// The flags.
     pub flags: SendFlags,
-    /// UD and XRC: to whom. Of no meaning to RC and UC.
+    /// UD and XRC: the destination. Ignored for RC and UC.
     pub to: Option<SendTarget>,
 }
 
-/// Whom a request is for, where the queue pair does not say.
+/// Destination of a request, if the queue pair does not determine it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendTarget {
-    /// UD: a queue pair anywhere.
+    /// UD: a queue pair of any host.
     Datagram(UdTarget),
     /// XRC: a shared receive queue at the peer.
     #[doc(alias = "remote_srqn")]
@@ -362,114 +363,119 @@ impl From<Srqn> for SendTarget {
     }
 }
 
-/// Whom a UD message is for.
+/// Destination of a UD message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UdTarget {
-    /// The way to the host.
+    /// The path to the host.
     pub av: AddressVector,
-    /// The queue pair there.
+    /// The queue pair at the host.
     pub qpn: Qpn,
-    /// The key it wants to see. With bit 31 set, the sending queue pair's own is sent instead.
+    /// The queue key of the destination. With bit 31 set, the sending queue pair's own key is sent
+    /// instead.
     pub qkey: QKey,
 }
 
 impl SendRequest {
-    /// A request without flags: a success is not announced.
+    /// Returns a request without flags: a success creates no completion.
     pub fn new(wr_id: u64, op: SendOp, data: impl Into<SendData>) -> Self {
         Self { wr_id, op, data: data.into(), flags: SendFlags::empty(), to: None }
     }
 
-    /// UD: the message is for this queue pair. XRC: the request is for this shared receive queue.
+    /// Sets the destination: UD, a queue pair; XRC, a shared receive queue.
     #[must_use]
     pub fn to(self, target: impl Into<SendTarget>) -> Self {
         Self { to: Some(target.into()), ..self }
     }
 
-    /// A message into the peer's next receive request.
+    /// Returns a SEND into the peer's next receive request.
     pub fn send(wr_id: u64, data: impl Into<SendData>) -> Self {
         Self::new(wr_id, SendOp::Send, data)
     }
 
-    /// A message with four bytes for the peer's completion.
+    /// Returns a SEND with four bytes of immediate data for the peer's completion.
     pub fn send_imm(wr_id: u64, data: impl Into<SendData>, imm: u32) -> Self {
         Self::new(wr_id, SendOp::SendImm { imm }, data)
     }
 
-    /// A message into the peer's next receive request, with which the peer's window with this key
-    /// ends.
+    /// Returns a SEND into the peer's next receive request that also invalidates the peer's memory
+    /// window with this key.
     pub fn send_inv(wr_id: u64, data: impl Into<SendData>, rkey: Rkey) -> Self {
         Self::new(wr_id, SendOp::SendInv { rkey }, data)
     }
 
-    /// Binds a window of this host under this key, of which the low byte counts.
+    /// Returns a request that binds a memory window of this host under this key, of which only the
+    /// low byte is used.
     pub fn bind_mw(wr_id: u64, window: MwId, rkey: Rkey, to: BindInfo) -> Self {
         Self::new(wr_id, SendOp::BindMw { window, rkey, to }, SendData::none())
     }
 
-    /// Invalidates a window of type 2 of this host.
+    /// Returns a request that invalidates a type 2 memory window of this host.
     pub fn local_inv(wr_id: u64, rkey: Rkey) -> Self {
         Self::new(wr_id, SendOp::LocalInv { rkey }, SendData::none())
     }
 
-    /// Data into the peer's memory.
+    /// Returns a WRITE to the peer's memory.
     pub fn write(wr_id: u64, data: impl Into<SendData>, to: RemoteAddr) -> Self {
         Self::new(wr_id, SendOp::Write { to }, data)
     }
 
-    /// Data into the peer's memory, and a completion there.
+    /// Returns a WRITE to the peer's memory that also creates a completion at the peer.
     pub fn write_imm(wr_id: u64, data: impl Into<SendData>, to: RemoteAddr, imm: u32) -> Self {
         Self::new(wr_id, SendOp::WriteImm { to, imm }, data)
     }
 
-    /// Data from the peer's memory into `sges`.
+    /// Returns a READ from the peer's memory into `sges`.
     pub fn read(wr_id: u64, sges: impl Into<SendData>, from: RemoteAddr) -> Self {
         Self::new(wr_id, SendOp::Read { from }, sges)
     }
 
-    /// Stores `swap` in the 8 bytes at `at` if they hold `expect`. The old value comes to `result`,
-    /// in host order.
+    /// Returns an atomic that stores `swap` in the 8 bytes at `at` if they equal `expect`. The old
+    /// value is stored in `result`, in host order.
     pub fn compare_swap(wr_id: u64, result: Sge, at: RemoteAddr, expect: u64, swap: u64) -> Self {
         Self::new(wr_id, SendOp::CompareSwap { at, expect, swap }, result)
     }
 
-    /// Adds `add` to the 8 bytes at `at`. The old value comes to `result`, in host order.
+    /// Returns an atomic that adds `add` to the 8 bytes at `at`. The old value is stored in
+    /// `result`, in host order.
     pub fn fetch_add(wr_id: u64, result: Sge, at: RemoteAddr, add: u64) -> Self {
         Self::new(wr_id, SendOp::FetchAdd { at, add }, result)
     }
 
-    /// Completes when everything written before to `length` bytes `at` the peer has got as far as
-    /// `placement` says.
+    /// Returns a FLUSH that completes when all earlier WRITEs to the `length` bytes at `at` have
+    /// reached the given `placement`.
     #[doc(alias = "ibv_wr_flush")]
     pub fn flush(wr_id: u64, at: RemoteAddr, length: u32, placement: FlushPlacement) -> Self {
         let target = FlushTarget::Range { at, length };
         Self::new(wr_id, SendOp::Flush { target, placement }, SgeList::new())
     }
 
-    /// The same for everything that `rkey` opens.
+    /// Returns a FLUSH of the whole memory of `rkey`.
     pub fn flush_region(wr_id: u64, rkey: Rkey, placement: FlushPlacement) -> Self {
         let target = FlushTarget::Region { rkey };
         Self::new(wr_id, SendOp::Flush { target, placement }, SgeList::new())
     }
 
-    /// Puts 8 bytes at `to` in one step. They are in the byte order of whoever reads them there.
+    /// Returns an ATOMIC WRITE of 8 bytes to `to`. The data must be in the byte order of the
+    /// reader.
     #[doc(alias = "ibv_wr_atomic_write")]
     pub fn atomic_write(wr_id: u64, data: impl Into<SendData>, to: RemoteAddr) -> Self {
         Self::new(wr_id, SendOp::AtomicWrite { to }, data)
     }
 
-    /// The same, with its success announced.
+    /// Returns the request with a completion on success.
     #[must_use]
     pub fn signaled(self) -> Self {
         self.with(SendFlags::SIGNALED)
     }
 
-    /// The same, and the peer's completion counts as solicited.
+    /// Returns the request with a solicited event at the peer.
     #[must_use]
     pub fn solicited(self) -> Self {
         self.with(SendFlags::SOLICITED)
     }
 
-    /// The same, to be started when all earlier requests that have a response are complete.
+    /// Returns the request with a fence: it starts when all earlier requests with a response are
+    /// complete.
     #[must_use]
     pub fn fenced(self) -> Self {
         self.with(SendFlags::FENCE)
@@ -481,74 +487,74 @@ impl SendRequest {
     }
 }
 
-/// A request to the receive queue.
+/// A receive work request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[doc(alias = "ibv_recv_wr")]
 pub struct RecvRequest {
-    /// Comes back in the completion.
+    /// Identifier, returned in the completion.
     pub wr_id: u64,
-    /// Where the message goes. Needs local write permission.
+    /// Buffers for the message. They need local write permission.
     pub sges: SgeList,
 }
 
 impl RecvRequest {
-    /// A request for a message of up to `sge.length` bytes.
+    /// Returns a request for a message of up to `sge.length` bytes.
     pub fn new(wr_id: u64, sge: Sge) -> Self {
         Self::scattered(wr_id, &[sge])
     }
 
-    /// A request for a message that is laid into several pieces, one after the other. Without any it
-    /// takes a message of 0 bytes, or the notice of a WRITE with immediate.
+    /// Returns a request for a message that is scattered over several buffers in order. With none,
+    /// it takes a message of 0 bytes or a WRITE with immediate.
     pub fn scattered(wr_id: u64, sges: &[Sge]) -> Self {
         Self { wr_id, sges: sges.into() }
     }
 }
 
-/// How an operation ended.
+/// Completion status of a work request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 #[doc(alias = "ibv_wc_status")]
 pub enum WcStatus {
-    /// As asked.
+    /// The operation succeeded.
     #[doc(alias = "IBV_WC_SUCCESS")]
     Success = 0,
-    /// The message is longer than the receive request, or than 2^31.
+    /// The message is longer than the receive request or than 2^31 bytes.
     #[doc(alias = "IBV_WC_LOC_LEN_ERR")]
     LocLenErr = 1,
-    /// The queue pair found itself inconsistent.
+    /// The queue pair detected an internal inconsistency.
     #[doc(alias = "IBV_WC_LOC_QP_OP_ERR")]
     LocQpOpErr = 2,
     /// Reliable datagram only.
     #[doc(alias = "IBV_WC_LOC_EEC_OP_ERR")]
     LocEecOpErr = 3,
-    /// A piece of local memory has no such key, range or permission.
+    /// A local buffer has an invalid key, range or permission.
     #[doc(alias = "IBV_WC_LOC_PROT_ERR")]
     LocProtErr = 4,
-    /// The queue pair failed before this one's turn.
+    /// The queue pair failed before this request was executed.
     #[doc(alias = "IBV_WC_WR_FLUSH_ERR")]
     WrFlushErr = 5,
-    /// A memory window could not be bound, or not be invalidated.
+    /// A memory window could not be bound or invalidated.
     #[doc(alias = "IBV_WC_MW_BIND_ERR")]
     MwBindErr = 6,
-    /// The peer answered what cannot be an answer.
+    /// The peer sent an invalid response.
     #[doc(alias = "IBV_WC_BAD_RESP_ERR")]
     BadRespErr = 7,
-    /// The peer's WRITE with immediate was not allowed.
+    /// The peer's WRITE with immediate was not permitted.
     #[doc(alias = "IBV_WC_LOC_ACCESS_ERR")]
     LocAccessErr = 8,
-    /// The peer holds the request to be invalid.
+    /// The peer rejected the request as invalid.
     #[doc(alias = "IBV_WC_REM_INV_REQ_ERR")]
     RemInvReqErr = 9,
-    /// The peer does not allow the access: key, range or permission.
+    /// The peer denied the access: key, range or permission.
     #[doc(alias = "IBV_WC_REM_ACCESS_ERR")]
     RemAccessErr = 10,
-    /// The peer could not do it.
+    /// The peer could not execute the operation.
     #[doc(alias = "IBV_WC_REM_OP_ERR")]
     RemOpErr = 11,
-    /// The peer did not answer in `retry_cnt + 1` attempts.
+    /// The peer did not respond to `retry_cnt + 1` attempts.
     #[doc(alias = "IBV_WC_RETRY_EXC_ERR")]
     RetryExcErr = 12,
-    /// The peer had no receive request in `rnr_retry + 1` attempts.
+    /// The peer had no receive request for `rnr_retry + 1` attempts.
     #[doc(alias = "IBV_WC_RNR_RETRY_EXC_ERR")]
     RnrRetryExcErr = 13,
     /// Reliable datagram only.
@@ -557,7 +563,7 @@ pub enum WcStatus {
     /// Reliable datagram only.
     #[doc(alias = "IBV_WC_REM_INV_RD_REQ_ERR")]
     RemInvRdReqErr = 15,
-    /// The peer gave the operation up.
+    /// The peer aborted the operation.
     #[doc(alias = "IBV_WC_REM_ABORT_ERR")]
     RemAbortErr = 16,
     /// Reliable datagram only.
@@ -572,13 +578,13 @@ pub enum WcStatus {
     /// No response in time.
     #[doc(alias = "IBV_WC_RESP_TIMEOUT_ERR")]
     RespTimeoutErr = 20,
-    /// None of the others.
+    /// Any other error.
     #[doc(alias = "IBV_WC_GENERAL_ERR")]
     GeneralErr = 21,
 }
 
 impl WcStatus {
-    /// The name as `ibv_wc_status` has it, without prefix: `RETRY_EXC_ERR`.
+    /// Returns the name in `ibv_wc_status` without its prefix: `RETRY_EXC_ERR`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Success => "SUCCESS",
@@ -608,7 +614,7 @@ impl WcStatus {
 }
 
 impl WcStatus {
-    /// Whether it is as asked.
+    /// Whether the operation succeeded.
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Success)
     }
@@ -620,7 +626,7 @@ impl fmt::Display for WcStatus {
     }
 }
 
-/// Which operation completed.
+/// Operation of a completed work request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 #[doc(alias = "ibv_wc_opcode")]
@@ -660,31 +666,31 @@ pub enum WcOpcode {
     RecvRdmaWithImm = 129,
 }
 
-/// The end of a work request.
+/// A work completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_wc")]
 pub struct Completion {
-    /// The request's.
+    /// Identifier of the work request.
     pub wr_id: u64,
-    /// How it ended. Unless `Success`, only `wr_id`, `status` and `qpn` mean anything.
+    /// The status. Unless it is `Success`, only `wr_id`, `status` and `qpn` are valid.
     pub status: WcStatus,
-    /// What it was.
+    /// The operation.
     pub opcode: WcOpcode,
-    /// Bytes received; for READ and atomics, bytes read.
+    /// Number of bytes received; for READ and atomics, number of bytes read.
     pub byte_len: u32,
     /// The peer's immediate data, in host order.
     pub imm: Option<u32>,
-    /// The key of this host that the peer's SEND has invalidated.
+    /// The key of this host that the peer's SEND invalidated.
     #[doc(alias = "IBV_WC_WITH_INV")]
     pub invalidated: Option<Rkey>,
     /// The local queue pair.
     pub qpn: Qpn,
-    /// UD: the peer's queue pair. The first 40 bytes of the buffer are the network header then.
+    /// UD: the peer's queue pair. The first 40 bytes of the buffer then hold the network header.
     #[doc(alias = "src_qp")]
     pub source_qp: Option<Qpn>,
-    /// UD: what the network header is.
+    /// UD: the IP version of the network header.
     pub ip_version: Option<IpVersion>,
-    /// The peer asked for notice, or it is an error: wakes a channel armed for solicited
+    /// The completion is solicited or an error. It triggers a channel that is armed for solicited
     /// completions.
     pub solicited: bool,
 }
@@ -693,7 +699,7 @@ pub struct Completion {
 mod tests {
     use super::*;
 
-    /// `LocLenErr` is `LOC_LEN_ERR`, as `ibv_wc_status` has it without its prefix.
+    /// `LocLenErr` is `LOC_LEN_ERR`, the name in `ibv_wc_status` without its prefix.
     #[test]
     fn a_status_has_the_name_that_verbs_has_for_it() {
         use WcStatus::*;

@@ -1,4 +1,4 @@
-//! A send request on its way.
+//! Send work queue elements.
 
 use std::mem;
 
@@ -16,28 +16,29 @@ pub(crate) struct Wqe {
     wr_id: u64,
     pub(crate) op: SendOp,
     pub(crate) flags: SendFlags,
-    /// XRC: the peer's queue that it is for.
+    /// XRC: the peer's shared receive queue.
     pub(crate) srqn: Option<Srqn>,
     data: Data,
-    /// The region of which a packet was made, where none is held in `data`.
+    /// The region from which a packet was built, if `data` holds no region.
     region: Option<u64>,
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     pub(crate) length: u32,
-    /// Its PSNs, known once it has started: `first` and the `packets - 1` after it. What is done
-    /// here has none.
+    /// The first PSN; `packets` PSNs are assigned when the request starts. Requests that are
+    /// executed locally have none.
     pub(crate) first: Psn,
     pub(crate) packets: u32,
-    /// Response packets taken, of a request that has any.
+    /// Number of response packets received, for a request with responses.
     pub(crate) received: u32,
-    /// READ: the response packet from which on it was asked again.
+    /// READ: the first response packet that was requested again.
     pub(crate) resumed_at: u32,
-    /// Done here, and nothing more is to be done for it.
+    /// The request was executed locally, and only its completion is outstanding.
     done: bool,
-    /// It could not start. It ends like this when its turn comes.
+    /// The request could not start. It fails with this error when all earlier requests are complete.
     pub(crate) failure: Option<TransportError>,
 }
 
-/// What messages of one packet have in common of which the packets differ in PSN, address and bytes alone.
+/// Properties of a single-packet message. Packets of messages with equal properties differ only in
+/// PSN, address and payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Kind {
     is_write: bool,
@@ -53,7 +54,7 @@ enum Data {
 }
 
 impl Default for Wqe {
-    /// A place for one.
+    /// Returns an empty slot.
     fn default() -> Self {
         Self {
             wr_id: 0,
@@ -74,7 +75,8 @@ impl Default for Wqe {
 }
 
 impl Wqe {
-    /// Takes the place of whatever it was. `length` is that of the data, which posting has checked.
+    /// Overwrites the element with `request`. `length` is the length of its data, which was checked
+    /// when it was posted.
     #[inline]
     pub(crate) fn set(&mut self, request: &mut SendRequest, length: u32) {
         self.wr_id = request.wr_id;
@@ -85,7 +87,7 @@ impl Wqe {
             Some(SendTarget::Datagram(_)) | None => None,
         };
         match &mut self.data {
-            // In exchange for nothing: so they are moved by the word, and nothing has to be dropped.
+            // The swap moves whole words, and there is nothing to drop.
             Data::Request(data) => mem::swap(data, &mut request.data),
             Data::Resolved(_) => self.data = Data::Request(mem::take(&mut request.data)),
         }
@@ -96,7 +98,7 @@ impl Wqe {
         (self.done, self.failure) = (false, None);
     }
 
-    /// Lets go of what the request holds.
+    /// Drops the data of the request.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.data = Data::Request(SendData::none());
@@ -106,18 +108,18 @@ impl Wqe {
         self.packets != 0 || self.done
     }
 
-    /// Whether something of it was sent, where that is the PSN after the last that was. It may have its
-    /// PSNs before that, while it waits.
+    /// Whether at least one packet of it was sent, given the PSN after the last sent one. A request
+    /// may have its PSNs earlier, while it waits.
     pub(crate) fn has_begun(&self, sent: Psn) -> bool {
         self.is_started() && self.first.is_before(sent)
     }
 
-    /// Whether it was done here, and is complete when all before it are.
+    /// Whether it was executed locally and is complete when all earlier requests are.
     pub(crate) fn is_done(&self) -> bool {
         self.done
     }
 
-    /// Does what takes no packet. `next` is the PSN of the next packet.
+    /// Executes an operation that sends no packet. `next` is the PSN of the next packet.
     pub(crate) fn run(&mut self, next: Psn, id: &Identity, memory: &Memory) {
         let done = match &self.op {
             SendOp::BindMw { window, rkey, to } => {
@@ -133,8 +135,8 @@ impl Wqe {
         }
     }
 
-    /// Gives it its PSNs and looks up its memory: keys are checked once a message. One piece for one
-    /// packet is [reached](Memory::epoch_local) when that is built.
+    /// Assigns PSNs and looks up the memory: keys are checked once per message. A single buffer for
+    /// a single packet is [looked up](Memory::epoch_local) when the packet is built.
     pub(crate) fn start(&mut self, first: Psn, pd: PdId, mtu: u32, memory: &Memory) {
         self.first = first;
         self.packets = self.segmentation(mtu).packets();
@@ -150,7 +152,8 @@ impl Wqe {
         }
     }
 
-    /// What it has in common with others that take no more than to copy one piece; `None` when it takes more.
+    /// Returns the properties it shares with other requests that only copy one buffer; `None` for
+    /// other requests.
     #[inline]
     pub(crate) fn kind(&self) -> Option<Kind> {
         let is_write = match self.op {
@@ -163,34 +166,35 @@ impl Wqe {
             Data::Request(SendData::Sges(sges)) => sges.len() != 1,
             Data::Resolved(_) => true,
         };
-        // Padding is in the BTH.
+        // The BTH holds the pad count.
         let takes_more = takes_more || !self.length.is_multiple_of(4);
         let flags = self.flags.difference(SendFlags::SIGNALED);
         (!takes_more).then_some(Kind { is_write, length: self.length, flags, srqn: self.srqn })
     }
 
-    /// As [`start`](Self::start), of a message of one packet that has a [`kind`](Self::kind).
+    /// Does the same as [`start`](Self::start) for a single-packet message that has a
+    /// [`kind`](Self::kind).
     pub(crate) fn start_alone(&mut self, first: Psn) {
         (self.first, self.packets) = (first, 1);
     }
 
-    /// How it falls into packets; of an atomic, the one packet of its answer.
+    /// Returns its segmentation into packets; for an atomic, that of its single response packet.
     pub(crate) fn segmentation(&self, mtu: u32) -> Segmentation {
         Segmentation { length: self.length, mtu }
     }
 
-    /// The PSN after its last.
+    /// Returns the PSN after its last one.
     pub(crate) fn end(&self) -> Psn {
         self.first.plus(self.packets)
     }
 
-    /// The PSN of the response it waits for.
+    /// Returns the PSN of the next response packet.
     pub(crate) fn awaited(&self) -> Psn {
         self.first.plus(self.received)
     }
 
-    /// Copies message bytes from `offset` on, for a packet. A retransmission reads the same region as the first
-    /// transmission.
+    /// Copies message bytes from `offset` on, for a packet. A retransmission must read the same
+    /// region as the first transmission.
     pub(crate) fn copy_out(
         &mut self,
         cx: &Context<'_>,
@@ -220,7 +224,7 @@ impl Wqe {
         }
     }
 
-    /// The memory that takes the answer of a READ or atomic.
+    /// Returns the memory for the response of a READ or atomic.
     pub(crate) fn answer(&self) -> Option<&Spans> {
         match &self.data {
             Data::Resolved(spans) => Some(spans),
@@ -228,7 +232,7 @@ impl Wqe {
         }
     }
 
-    /// What was answered could not be written: the next answer finds no place either.
+    /// Marks the response memory as faulted after a failed write, so that later responses fail too.
     pub(crate) fn mark_faulted(&mut self) {
         if let Data::Resolved(spans) = &mut self.data {
             spans.mark_faulted();

@@ -1,66 +1,68 @@
-//! What is on its way to a destination and will not be acknowledged.
+//! Estimate of the unacknowledged bytes in the receive queue of a destination.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// How fast a receiver is taken to empty its buffer when nothing tells: bytes of buffer a microsecond. It
-/// is a guess, and a receiver that is not scheduled for a tenth of a millisecond proves it wrong.
-/// An engine of ours on one core manages more than twice this.
+/// Assumed drain rate of a receive queue without reports, in bytes of buffer per microsecond. The
+/// value is an estimate: a receiver that is not scheduled for 100 µs drains nothing. One engine on
+/// one core drains more than twice as fast.
 const DRAIN: u64 = 2_000;
 
-/// Bytes that nobody acknowledges, by the memory they occupy, and how soon they are received.
+/// Unacknowledged bytes in flight, by the memory they occupy, and the rate at which they drain.
 #[derive(Debug)]
 pub(super) struct Backlog {
     bytes: u64,
-    /// When `bytes` was right.
+    /// The time at which `bytes` was correct.
     as_of: Instant,
-    /// What waits is told, and nothing is taken to be received until it is.
+    /// The length of the receive queue is reported, and only a report reduces `bytes`.
     is_told: bool,
-    /// When it was told the last time.
+    /// Time of the last report.
     told: Instant,
-    /// What was sent since.
+    /// Bytes sent since the last report.
     since: u64,
-    /// Bytes that were received in a microsecond, as was told: never less than [`DRAIN`].
+    /// Reported drain rate in bytes per microsecond, at least [`DRAIN`].
     rate: u64,
 }
 
 impl Backlog {
-    /// Nothing. `is_told`: how much waits will be told when it is asked for.
+    /// Returns an empty backlog. `is_told`: the length of the receive queue can be queried.
     pub(super) fn new(is_told: bool) -> Self {
         Self { bytes: 0, as_of: Instant::ZERO, is_told, told: Instant::ZERO, since: 0, rate: DRAIN }
     }
 
-    /// What is taken to be there still.
+    /// Returns the bytes that are assumed to be queued.
     pub(super) fn at(&self, now: Instant) -> u64 {
         if self.is_told { self.bytes } else { self.undrained(now) }
     }
 
-    /// What is there if it is received at the rate [`DRAIN`].
+    /// Returns the bytes that are left if the receiver drains at the rate [`DRAIN`].
     pub(super) fn undrained(&self, now: Instant) -> u64 {
         let ns = u64::try_from(now.since(self.as_of).as_nanos()).unwrap_or(u64::MAX);
         self.bytes.saturating_sub(ns.saturating_mul(DRAIN) / 1_000)
     }
 
-    /// Whether something may be there.
+    /// Whether any bytes may be queued.
     pub(super) fn is_some(&self) -> bool {
         self.bytes > 0
     }
 
-    /// So much is sent.
+    /// Adds bytes that were sent.
     pub(super) fn add(&mut self, now: Instant, bytes: u64) {
         self.bytes = self.at(now) + bytes;
         self.as_of = now;
         self.since += bytes;
     }
 
-    /// Whether it is time to ask: half of `limit` is used, as far as is known, a quarter of it since that was told.
-    /// Who asks only when nothing fits any more lets the receiver run dry.
+    /// Whether the receive queue should be queried: at least half of `limit` is in use, and at
+    /// least a quarter of it was sent since the last report. A query only when the window is full
+    /// would let the receiver run idle.
     pub(super) fn is_to_be_told(&self, limit: u64) -> bool {
         self.is_told && self.bytes >= limit / 2 && self.since >= limit / 4
     }
 
-    /// So much is there. `None` when it is not known, so that time must do.
+    /// Records the reported number of queued bytes. `None`: unknown, so the estimated drain rate
+    /// applies.
     pub(super) fn tell(&mut self, now: Instant, bytes: Option<u64>) {
         let Some(bytes) = bytes else {
             self.is_told = false;
@@ -69,14 +71,14 @@ impl Backlog {
         let received = self.bytes.saturating_sub(bytes);
         let us = u64::try_from(now.since(self.told).as_micros()).unwrap_or(u64::MAX);
         if let Some(rate) = received.checked_div(us) {
-            // Who has nothing left could have received more.
+            // A receiver with an empty queue may be faster than this.
             let least = if bytes == 0 { self.rate } else { DRAIN };
             self.rate = rate.max(least);
         }
         *self = Self { bytes, as_of: now, is_told: true, told: now, since: 0, ..*self };
     }
 
-    /// When half of it will have been received. `None` when nothing is there.
+    /// Returns the time at which half of the bytes will have drained. `None` when there are none.
     pub(super) fn halves_at(&self, now: Instant) -> Option<Instant> {
         let half = self.at(now).div_ceil(2);
         let rate = if self.is_told { self.rate } else { DRAIN };
@@ -90,7 +92,7 @@ mod tests {
 
     const AT: fn(u64) -> Instant = Instant::from_micros;
 
-    /// Nanoseconds from `now` on until half is received.
+    /// Returns the nanoseconds from `now` until half has drained.
     fn half(backlog: &Backlog, now: Instant) -> u128 {
         backlog.halves_at(now).unwrap().since(now).as_nanos()
     }
@@ -114,7 +116,7 @@ mod tests {
         assert_eq!(half(&backlog, AT(0)), 50_000, "nothing is known yet");
         backlog.tell(AT(10), Some(100_000));
         assert_eq!(half(&backlog, AT(10)), 5_000, "10,000 bytes a microsecond");
-        // Slower again, but not slower than the guess.
+        // The rate falls, but not below the estimate.
         backlog.tell(AT(20), Some(70_000));
         assert_eq!(half(&backlog, AT(20)), 11_667);
         backlog.tell(AT(120), Some(69_000));
@@ -128,7 +130,7 @@ mod tests {
             backlog.tell(AT(us), Some(left));
             backlog.add(AT(us), 100_000);
         }
-        // Of 100,000 bytes 50,000 in 10 µs, then 150,000 in 10, and then 100,000 in 980.
+        // Drained bytes: 50,000 of 100,000 in 10 µs, then 150,000 in 10 µs, then 100,000 in 980 µs.
         assert_eq!(half(&backlog, AT(1000)), 50_000_000_u128.div_ceil(15_000));
         assert_eq!(backlog.at(AT(2000)), 100_000, "told, not guessed");
         backlog.tell(AT(2000), None);
