@@ -1,15 +1,16 @@
-//! Packets that arrive ahead of a missing one, and are kept until it comes.
+//! Reorder queue: packets that arrive ahead of a missing one are kept until it arrives.
 //!
-//! A requester keeps [answers](super::gaps) so, and a responder requests.
+//! A requester uses it for [responses](super::gaps), and a responder for requests.
 //!
-//! A responder says once that a packet is missing, and a requester then sends it again with everything behind it
-//! (go-back-N, IBTA vol 1, §9.7.4.1.4). Nothing has to be sent again that is kept here: once the missing packet
-//! has come, what was kept is carried out in order, and the acknowledgement names the last of it. To a
-//! requester this is nothing new. A responder whose acknowledgements were lost answers a repeated request with
-//! the newest that it has carried out, too (C9-105).
+//! A responder reports a missing packet once, and the requester then retransmits it with all later
+//! packets (go-back-N, IBTA vol 1, §9.7.4.1.4). Packets kept here need no retransmission: when the
+//! missing packet has arrived, the responder executes the kept ones in order and acknowledges the
+//! last of them. A requester needs no extension for this. A responder that lost its
+//! acknowledgements also answers a duplicate request with the newest PSN that it has executed
+//! (C9-105).
 //!
-//! Only SENDs and WRITEs are kept. A READ or an atomic would be answered twice, now and when the
-//! requester repeats it.
+//! Only SENDs and WRITEs are kept. A kept READ or atomic would be answered twice: now and when the
+//! requester retransmits it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,17 +20,18 @@ use bytes::Bytes;
 
 use crate::psn::Psn;
 
-/// Packets that a queue pair keeps at most, however short they are.
+/// Maximum number of packets that a queue pair keeps, whatever their length.
 const MOST: usize = 4096;
 
-/// What a packet takes besides its bytes.
+/// Bytes charged for a packet in addition to its length.
 const OVERHEAD: u64 = 64;
 
-/// How many times as much as it leaves free a queue pair may keep. So one that waits for a peer that is gone does not
-/// take the room of all others, and one alone still has four fifths: more than its peer may have in flight.
+/// A queue pair may hold at most `SHARE` times the free space. A single queue pair can thus use 4/5
+/// of the buffer, which is more than its peer may have in flight, and one with a dead peer cannot
+/// starve the others.
 const SHARE: u64 = 4;
 
-/// The room for packets of all queue pairs of an engine.
+/// Reorder buffer space of all queue pairs of an engine.
 #[derive(Clone, Debug)]
 pub(crate) struct ReorderBuffer {
     limit: u64,
@@ -37,12 +39,12 @@ pub(crate) struct ReorderBuffer {
 }
 
 impl ReorderBuffer {
-    /// Room for so many bytes.
+    /// Returns a buffer of `limit` bytes.
     pub(crate) fn new(limit: u64) -> Self {
         Self { limit, used: Arc::default() }
     }
 
-    /// Room for so many bytes more, for who has `held` already.
+    /// Reserves `bytes` for a queue pair that already holds `held`.
     fn room(&self, held: u64, bytes: u64) -> Option<Room> {
         let used = self.used.load(Ordering::Relaxed).checked_add(bytes)?;
         let free = self.limit.checked_sub(used)?;
@@ -54,7 +56,7 @@ impl ReorderBuffer {
     }
 }
 
-/// Room that a packet takes, until it is dropped.
+/// Reserved space of a packet, released on drop.
 #[derive(Debug)]
 struct Room {
     bytes: u64,
@@ -67,19 +69,21 @@ impl Drop for Room {
     }
 }
 
-/// The packets that one responder or requester keeps, in the order of their PSNs, all of them ahead of the expected one.
+/// Out-of-order packets of one responder or requester, sorted by PSN; all are ahead of the expected
+/// PSN.
 #[derive(Debug, Default)]
 pub(super) struct ReorderQueue {
-    /// `None` if there are none: most connections never keep one.
+    /// `None` if there are none, as on most connections.
     kept: Option<Box<Kept>>,
-    /// There was no room for the last one. Others are not tried before some are taken, or another gap begins.
+    /// There was no room for the last packet. No other is tried until one is removed or another gap
+    /// begins.
     full: bool,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
     packets: VecDeque<Packet>,
-    /// The room that they take, in bytes.
+    /// Reserved space of all packets, in bytes.
     held: u64,
 }
 
@@ -99,7 +103,7 @@ impl ReorderQueue {
         self.full
     }
 
-    /// Keeps a datagram. False when it is kept already, or there is no room.
+    /// Keeps a datagram. Returns false if it is already kept or there is no room.
     pub(super) fn keep(
         &mut self,
         buffer: &ReorderBuffer,
@@ -134,12 +138,14 @@ impl ReorderQueue {
         self.kept.as_ref().map_or(0, |kept| kept.packets.len())
     }
 
-    /// Takes the packet with the PSN `expected`. Those before it came otherwise.
+    /// Removes and returns the packet with the PSN `expected`. Packets before it arrived by
+    /// retransmission and are dropped.
     pub(super) fn take(&mut self, expected: Psn) -> Option<Bytes> {
         self.take_until(expected, expected)
     }
 
-    /// Takes the oldest packet that has the PSN `until` or one before. Those before `una` came otherwise.
+    /// Removes and returns the oldest packet with a PSN up to `until`. Packets before `una` arrived
+    /// by retransmission and are dropped.
     pub(super) fn take_until(&mut self, una: Psn, until: Psn) -> Option<Bytes> {
         while let Some(first) = self.kept.as_ref().and_then(|kept| kept.packets.front())
             && !until.is_before(first.psn)
@@ -193,7 +199,7 @@ mod tests {
         let taken = |ahead: &mut ReorderQueue, value| ahead.take(psn(value)).map(|bytes| bytes[0]);
         assert_eq!(taken(&mut ahead, 0xff_ffff), Some(0xff));
         assert_eq!(taken(&mut ahead, 0), Some(0));
-        // That came otherwise.
+        // PSN 1 is before 2, so its copy is dropped.
         assert_eq!(taken(&mut ahead, 2), None);
         assert_eq!(taken(&mut ahead, 3), Some(3));
         assert!(ahead.is_empty());
@@ -222,7 +228,7 @@ mod tests {
         other.clear();
         assert!(one.keep(&buffer, expected, psn(7), &datagram(7)), "100 bytes each");
         assert!(one.take(psn(6)).is_some() && !one.is_full());
-        // Who has found no room at all finds some in the next gap.
+        // A queue pair without any room tries again at the next gap.
         assert!(other.keep(&buffer, expected, psn(6), &datagram(6)));
         let mut third = ReorderQueue::default();
         assert!(!third.keep(&buffer, expected, psn(6), &datagram(6)) && third.is_full());
@@ -233,7 +239,7 @@ mod tests {
         assert_eq!(buffer.used.load(Ordering::Relaxed), 0);
     }
 
-    /// Of 1000 bytes, 100 a packet.
+    /// The limit is 1000 bytes, and a packet takes 100.
     #[test]
     fn who_takes_most_leaves_some_for_the_next() {
         let buffer = ReorderBuffer::new(1000);

@@ -1,66 +1,67 @@
 //! Detection of paths that renumber the IPv4 identifications of bursts.
 //!
-//! The ICRC of packet `i` of a burst is for IPv4 identification `i`, which the segmentation (GSO) assigns. Where a network
-//! card assigns others, the ICRC of all packets but perhaps the first is wrong. A retransmitted packet then goes alone and
-//! arrives, so the connection makes progress, with a retry for each burst. After [`ENOUGH`] such bursts in a row each
-//! packet goes alone. Where packets are merely lost, those of the burst before the lost one have arrived, and
-//! retransmissions go in bursts too.
+//! The ICRC of packet `i` of a burst covers IPv4 identification `i`, which segmentation (GSO)
+//! assigns. If a network card assigns other values, the ICRC of all packets except perhaps the
+//! first is wrong. A retransmitted packet is sent singly and arrives, so the connection makes
+//! progress with one retry for each burst. After [`ENOUGH`] such bursts in a row, every packet is
+//! sent singly. With ordinary packet loss, the packets of the burst before the lost one arrive, and
+//! retransmissions use bursts too.
 //!
-//! Acknowledgements say which requests have arrived. For READ responses it follows from the next requests: for the rest
-//! of a response, or for more than may be outstanding.
+//! Acknowledgements report the requests that arrived. For READ responses, the next requests imply
+//! it: a request for the rest of a response, or a request beyond the number of outstanding ones.
 
 use crate::psn::Psn;
 
-/// BurstDelivery in a row of which nothing got through that followed another packet, after which no more are sent.
-/// Where one packet in ten is lost, that happens to one burst in 10⁸ by chance.
+/// Number of bursts in a row with all packets after the first lost, after which bursts are
+/// disabled. With a loss rate of one packet in ten, one burst in 10⁸ meets this limit by chance.
 const ENOUGH: u8 = 8;
 
-/// What has become of the bursts of a requester, or a responder.
+/// Delivery of the bursts of a requester or responder.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BurstDelivery {
-    /// The oldest packet that was sent behind another, of which the peer has not said anything yet.
+    /// The oldest unacknowledged packet that was sent after another one in a burst.
     follower: Option<Psn>,
-    /// BurstDelivery in a row whose followers were lost.
+    /// Number of bursts in a row of which all packets after the first were lost.
     broken: u8,
 }
 
 impl BurstDelivery {
-    /// A packet is sent behind another for the first time.
+    /// Records the first transmission of a packet after another one in a burst.
     pub(super) fn followed(&mut self, psn: Psn) {
         self.follower.get_or_insert(psn);
     }
 
-    /// The peer has everything before `una`.
+    /// Records that the peer has received all packets before `una`.
     pub(super) fn acknowledged(&mut self, una: Psn) {
         if self.follower.is_some_and(|psn| psn.is_before(una)) {
             self.arrived();
         }
     }
 
-    /// The peer has what was sent in a burst and not again.
+    /// Records that the peer has received a packet that was sent in a burst and not retransmitted.
     pub(super) fn arrived(&mut self) {
         *self = Self::default();
     }
 
-    /// What the peer has not acknowledged is lost. Whether no more bursts are sent from now on.
+    /// Records the loss of the unacknowledged packets. Returns whether this disables bursts.
     pub(super) fn lost(&mut self) -> bool {
         let counts = self.follower.take().is_some() && self.broken < ENOUGH;
         self.broken += u8::from(counts);
         counts && self.broken == ENOUGH
     }
 
-    /// Unacknowledged packets are sent again, whether or not they were lost.
+    /// Records that unacknowledged packets are retransmitted, lost or not.
     pub(super) fn repeated(&mut self) {
         self.follower = None;
     }
 
-    /// Whether nothing speaks against what follows another packet: the last burst of which some was lost was not
-    /// lost behind its first packet.
+    /// Whether retransmissions may use bursts: the last burst with a loss did not lose all packets
+    /// after the first.
     pub(super) fn get_through(&self) -> bool {
         self.broken == 0
     }
 
-    /// Whether every packet goes alone.
+    /// Whether every packet is sent singly.
     pub(super) fn are_given_up(&self) -> bool {
         self.broken == ENOUGH
     }

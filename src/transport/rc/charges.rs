@@ -1,7 +1,8 @@
-//! Bytes that a requester has charged to windows, and returns.
+//! Bytes that a requester has charged to windows and must release.
 //!
-//! Requests are charged to the window of the path, by what they take of the peer's receive buffer. Responses to READs
-//! are charged to the device's own receive buffer when they are requested, because nothing acknowledges them.
+//! Requests are charged to the window of the path, by the memory they occupy in the peer's receive
+//! buffer. READ responses are charged to the device's own receive buffer when they are requested,
+//! because they are not acknowledged.
 
 use crate::psn::Psn;
 use crate::transport::connection::{Connection, Context};
@@ -14,12 +15,12 @@ pub(super) struct Charges {
     requests: InFlight,
     /// `None` before the first READ.
     responses: Option<Box<InFlight>>,
-    /// What was sent since a packet asked for an acknowledgement.
+    /// Bytes sent since the last acknowledgement request.
     pub(super) since_ack_req: u64,
 }
 
 impl Charges {
-    /// Charges for a burst of requests up to the PSN `end`.
+    /// Charges a burst of requests that ends before the PSN `end`.
     pub(super) fn charge_requests(
         &mut self,
         cx: &mut Context<'_>,
@@ -31,13 +32,13 @@ impl Charges {
         self.requests.push(end, cost, cx.now);
     }
 
-    /// Charges for the response to a READ request that ends at the PSN `end`.
+    /// Charges the response to a READ request that ends before the PSN `end`.
     pub(super) fn charge_response(&mut self, cx: &mut Context<'_>, end: Psn, cost: u64) {
         cx.windows.charge(cx.read_window, cost);
         self.responses.get_or_insert_default().push(end, cost, cx.now);
     }
 
-    /// Everything before `una` is acknowledged. Returns what requests it covers.
+    /// Releases all bytes before `una`. Returns those of requests.
     pub(super) fn on_ack(
         &mut self,
         cx: &mut Context<'_>,
@@ -52,7 +53,7 @@ impl Charges {
         acked
     }
 
-    /// Nothing is in flight any more, as far as windows are concerned: it is lost, or not awaited.
+    /// Releases all bytes in flight, because they are lost or will not be acknowledged.
     pub(super) fn abandon(&mut self, cx: &mut Context<'_>, window: WindowId) {
         cx.windows.release(window, self.requests.abandon());
         if let Some(responses) = &mut self.responses {
@@ -60,7 +61,7 @@ impl Charges {
         }
     }
 
-    /// Requests in flight.
+    /// Returns the requests in flight.
     pub(super) fn requests(&self) -> &InFlight {
         &self.requests
     }

@@ -1,54 +1,55 @@
-//! Which ICRC the peer takes on a FLUSH.
+//! Detection of the ICRC that the peer expects in a FLUSH.
 //!
-//! Kernel rxe covers the headers of a FLUSH twice (see [`Flow::set_rxe_flush_icrc`]), and drops one with the
-//! ICRC of the specification as if it were corrupt, in silence. Nobody says which of the two a peer
-//! wants. So a requester guesses, and while a FLUSH goes unanswered it tries the other.
+//! Kernel rxe covers the headers of a FLUSH twice (see [`Flow::set_rxe_flush_icrc`]), and silently
+//! drops a FLUSH with the ICRC of the specification. The protocol does not announce the variant of
+//! a peer. A requester therefore starts with an assumption, and switches to the other variant while
+//! a FLUSH remains unanswered.
 //!
-//! The guess: rxe clears MigReq in every packet, which the specification has set in a connection
-//! that never migrates. A peer that does so is taken for rxe.
+//! The assumption: rxe clears MigReq in every packet, while the specification requires it to be set
+//! in a connection that never migrates. A peer that clears it is assumed to be rxe.
 //!
 //! [`Flow::set_rxe_flush_icrc`]: crate::wire::icrc::Flow::set_rxe_flush_icrc
 
 use crate::wire::Bth;
 
-/// The ICRC that a peer is assumed to expect.
+/// ICRC variant assumed for a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct FlushIcrc {
     twice: bool,
     evidence: Evidence,
 }
 
-/// How far a guess is to be trusted.
+/// Evidence for the assumed variant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Evidence {
-    /// No FLUSH has gone unanswered yet, nor has one been answered.
+    /// No FLUSH has been answered or has timed out yet.
     #[default]
     None,
-    /// The last one went unanswered.
+    /// The last FLUSH timed out.
     Contradicted,
-    /// The last one was answered: the next that is not has probably been lost.
+    /// The last FLUSH was answered, so a timeout of the next one is probably a loss.
     Confirmed,
 }
 
 impl FlushIcrc {
-    /// A packet of the peer, which may tell what the peer is.
+    /// Inspects a packet of the peer for signs of rxe.
     pub(crate) fn observe(&mut self, bth: &Bth) {
         if self.evidence == Evidence::None {
             self.twice = !bth.migreq;
         }
     }
 
-    /// Whether a FLUSH is to be covered twice.
+    /// Whether the headers of a FLUSH are covered twice.
     pub(crate) fn is_twice(self) -> bool {
         self.twice
     }
 
-    /// A FLUSH was answered.
+    /// Records a response to a FLUSH.
     pub(crate) fn answered(&mut self) {
         self.evidence = Evidence::Confirmed;
     }
 
-    /// The oldest request is a FLUSH, and the peer seems not to have got it.
+    /// Records that the oldest request is a FLUSH and was probably not received.
     pub(crate) fn unanswered(&mut self) {
         if self.evidence != Evidence::Confirmed {
             self.twice = !self.twice;

@@ -1,44 +1,45 @@
-//! Answers that are missing while others behind them have come.
+//! Gaps in the responses to READs and atomics.
 //!
-//! Answers come in the order of their requests, so one that comes ahead tells that those before it are lost. A
-//! requester may go back to the first that is missing and ask for everything from there on again. This one keeps
-//! what has come, and asks again only for what is missing: of each request that lacks some of its answer, for the
-//! rest of that. No peer can tell this from a READ that was interrupted.
+//! Responses arrive in the order of their requests, so a response that arrives ahead implies that
+//! the missing ones before it are lost. A requester may go back to the first missing one and
+//! request everything from there again. This requester keeps the responses that arrived, and
+//! requests only the missing ones again: for each request with a gap, the rest of its response. A
+//! peer cannot distinguish this from an interrupted READ.
 //!
 //! ```text
-//!   una                                          known            sent
-//!    │ missing  kept  kept │ missing  missing kept │ still to come │
-//!    └─ asked again ───────┴─ asked again ─────────┘
+//!   una                                          known             sent
+//!    │ missing  kept  kept │ missing  missing kept │ not yet arrived │
+//!    └─ requested again ───┴─ requested again ─────┘
 //!       to the end of the request
 //! ```
 //!
-//! What is lost once more is found out by the ACK timer, and then everything is asked for again; so it is while
-//! that is under way, or where there is no room to keep anything.
+//! The ACK timer detects a second loss, and then everything is requested again. The requester also
+//! requests everything again during such a recovery, or when it has no room to keep responses.
 
 use std::collections::VecDeque;
 
 use crate::psn::Psn;
 use crate::transport::rc::ahead::ReorderQueue;
 
-/// What a requester knows of answers that it lacks.
+/// Gaps in the responses of one requester.
 #[derive(Debug, Default)]
 pub(super) struct ReadGaps {
-    /// Answers and acknowledgements that came ahead of a missing answer.
+    /// Responses and acknowledgements that arrived ahead of a missing response.
     pub(super) kept: ReorderQueue,
-    /// Every answer before this PSN has come, is kept, or was asked for again.
+    /// Every response before this PSN has arrived, is kept, or was requested again.
     pub(super) known: Psn,
-    /// PSNs from which on answers are to be requested again.
+    /// PSNs from which on responses are to be requested again.
     pub(super) pending_rerequests: VecDeque<Psn>,
 }
 
 impl ReadGaps {
-    /// Returns a state in which every answer before `una` has come.
+    /// Returns the state in which every response before `una` has arrived.
     pub(super) fn new(una: Psn) -> Self {
         Self { known: una, ..Self::default() }
     }
 
-    /// Moves `known` up to `una` if it is behind. It does not move while nothing is missing, and half a circle later an old
-    /// PSN would compare as one ahead.
+    /// Raises `known` to `una` if it is behind. It does not advance without a gap, and an old PSN
+    /// compares as a later one after half of the PSN space.
     pub(super) fn look(&mut self, una: Psn, sent: Psn) {
         if self.known.since(una) > sent.since(una) {
             self.known = una;
@@ -58,7 +59,7 @@ mod tests {
             gaps.look(una, sent);
             gaps.known.value()
         };
-        // Between the two, at either end, before, and more than half of the circle before.
+        // Between the two, at either end, before, and more than half of the PSN space before.
         assert_eq!(known_at(7, 5, 9), 7);
         assert_eq!([known_at(5, 5, 9), known_at(9, 5, 9)], [5, 9]);
         assert_eq!(known_at(4, 5, 9), 5);

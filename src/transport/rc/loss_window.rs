@@ -1,54 +1,59 @@
-//! A congestion window from the rate at which packets are lost.
+//! Congestion window derived from the loss rate.
 //!
-//! Packets in flight behind a lost one are lost with it (go-back-N), so a loss costs as much as is in
-//! flight. The window of a path says what the peer's receive buffer takes; that may be many times the
-//! bandwidth-delay product, and the rest waits in some queue, where it is lost all the same. A NAK tells both:
+//! Go-back-N loses all packets in flight after a lost one, so a loss costs as much as is in flight.
+//! The window of a path reflects the peer's receive buffer, which may be many times the
+//! bandwidth-delay product (BDP). The excess then waits in a queue of the path, where it is lost
+//! too. A NAK allows an estimate of the BDP:
 //!
 //! ```text
-//!   in flight when the NAK comes
-//!   ──────────────────────────────── × least round trip = bandwidth-delay product
-//!    time since the packet was sent
+//!   bytes in flight when the NAK arrives
+//!   ──────────────────────────────────── × minimum RTT = BDP
+//!      time since the packet was sent
 //! ```
 //!
-//! With `cwnd` in flight a path is busy for `cwnd / (cwnd + 2 BDP)` of the time, about, because ends have other things
-//! to do too. Of what is sent a part `1 / (1 + cwnd / loss interval)` is not sent in vain, where the loss interval is
-//! what is acknowledged between two losses. The product of both is greatest with
+//! With `cwnd` in flight, a path is busy for about `cwnd / (cwnd + 2 BDP)` of the time, because the
+//! ends have other work too. The useful part of the sent data is `1 / (1 + cwnd / loss interval)`,
+//! where the loss interval is the number of bytes acknowledged between two losses. The product of
+//! both is maximal with
 //!
 //! ```text
 //!   cwnd = √(2 BDP × loss interval)
 //! ```
 //!
-//! so the rarer losses are, the larger is the window. Without a loss there is none.
+//! so the window grows as losses become rarer. Without a loss there is no window.
 //!
-//! With a peer that keeps what comes behind a lost packet a loss costs one round trip, whatever is in flight. So much may
-//! be in flight then that two losses are to be expected: when more than that is lost some queue is too short.
+//! With a peer that keeps packets after a lost one, a loss costs one round trip, whatever is in
+//! flight. The window then allows two expected losses in flight: more losses mean that a queue of
+//! the path overflows.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 use crate::transport::rc::congestion::{Ack, CongestionControl, Loss};
 
-/// The least round trip is that of the last one or two such periods, because paths change.
+/// Period of the minimum RTT filter, because paths change. The filter covers the last one or two
+/// periods.
 const MIN_RTT_PERIOD: Duration = Duration::from_secs(10);
 
-/// Congestion window of a path, learned from losses.
+/// Congestion window of a path, derived from losses.
 #[derive(Debug, Default)]
 pub(super) struct LossWindow {
-    /// The congestion window; `None` before the first loss that has found a queue.
+    /// The congestion window; `None` before the first loss with a queue on the path.
     cwnd: Option<u64>,
-    /// Bytes of a full burst. A path that holds less is faster than its ends.
+    /// Bytes of a full burst. The BDP is at least this, because the ends limit the rate of a
+    /// shorter path.
     max_burst: u64,
     /// Twice the bandwidth-delay product.
     double_bdp: u64,
-    /// What is acknowledged between two losses.
+    /// Bytes acknowledged between two losses.
     loss_interval: u64,
-    /// The peer keeps what comes behind a lost packet.
+    /// The peer keeps packets after a lost one.
     peer_keeps_data: bool,
-    /// Acknowledged since the last loss.
+    /// Bytes acknowledged since the last loss.
     acked_bytes: u64,
-    /// The least round trip of this period and of the one before.
+    /// Minimum RTT of this period and of the previous one.
     min_rtt: [Option<Duration>; 2],
-    /// Begin of this period.
+    /// Start of this period.
     period_began: Instant,
 }
 
@@ -80,7 +85,7 @@ impl CongestionControl for LossWindow {
     fn on_loss(&mut self, loss: Loss) {
         self.peer_keeps_data = loss.peer_keeps_data;
         let acked = std::mem::take(&mut self.acked_bytes).max(1);
-        // Half forgotten with each loss, because losses come in rows.
+        // Each loss weighs as much as all earlier ones, because losses occur in series.
         self.loss_interval = match self.loss_interval {
             0 => acked,
             before => geometric_mean(before, acked),
@@ -92,7 +97,7 @@ impl CongestionControl for LossWindow {
             self.double_bdp = bdp.max(self.max_burst).saturating_mul(2);
             self.adjust();
         }
-        // Otherwise nothing waits in a queue.
+        // Otherwise the path has no queue.
     }
 }
 
@@ -108,7 +113,7 @@ impl LossWindow {
 }
 
 fn geometric_mean(a: u64, b: u64) -> u64 {
-    // The root of a product of two has half of its bits.
+    // The root of a product of two values fits the width of one.
     u64::try_from((u128::from(a) * u128::from(b)).isqrt()).unwrap_or(u64::MAX)
 }
 
@@ -131,7 +136,7 @@ mod tests {
         Loss { in_flight, sent_ago, peer_keeps_data: false }
     }
 
-    /// A control that knows of a round trip of 10 µs, and of a loss after 1 MB. A burst takes 1500.
+    /// Returns a controller with an RTT of 10 µs and one loss after 1 MB. A burst takes 1500 bytes.
     fn after_a_loss(in_flight: u64, ago: u64) -> LossWindow {
         let mut control = LossWindow::new(1500);
         control.on_ack(Instant::ZERO, ack(MB / 2, Some(us(90))));
@@ -146,10 +151,10 @@ mod tests {
         control.on_loss(loss(MB, us(100)));
         assert_eq!(control.window(), None, "no round trip is known");
         assert_eq!(after_a_loss(MB, 20).window(), None, "the path holds half of that");
-        // It holds 20 kB: 40 kB and 1 MB.
+        // The BDP is 20 kB: double_bdp = 40 kB, loss interval = 1 MB.
         assert_eq!(after_a_loss(MB, 500).window(), Some(200_000));
         assert_eq!(after_a_loss(100 * MB, 250).window(), Some(4 * MB), "what the path holds");
-        // Two bursts and 1 MB.
+        // The BDP is one burst.
         assert_eq!(after_a_loss(10_000, 1000).window(), Some(54_772));
     }
 
@@ -172,7 +177,7 @@ mod tests {
             windows.extend(control.window());
         }
         assert_eq!(windows, [200_000, 200_000, 282_842, 400_000], "2 MB, and 4 MB, without a loss");
-        // The next comes after 10 kB, and the geometric mean of that and 4 MB is 200 kB.
+        // The next loss comes after 10 kB, and the geometric mean of that and 4 MB is 200 kB.
         control.on_loss(loss(MB, us(500)));
         control.on_ack(Instant::ZERO, ack(10_000, None));
         control.on_loss(loss(MB, us(500)));
@@ -185,7 +190,7 @@ mod tests {
         control.on_ack(Instant::ZERO, ack(MB, None));
         control.on_loss(Loss { peer_keeps_data: true, ..loss(MB, us(500)) });
         assert_eq!(control.window(), Some(2 * MB));
-        // A burst at least, or nothing would ever be sent.
+        // The window holds at least one burst, or the requester would stall.
         for _ in 0..100 {
             control.on_loss(Loss { peer_keeps_data: true, ..loss(10_000, us(1000)) });
         }

@@ -1,4 +1,4 @@
-//! Reliable connection: two halves that share a connection and nothing else.
+//! Reliable connection: a requester and a responder that share only the connection.
 //!
 //! ```text
 //!   requester ── SEND, WRITE, READ, atomic ──► responder

@@ -1,13 +1,13 @@
-//! What a requester finds out about its peer and the path there, and nothing on the wire says.
+//! Peer and path properties that a requester detects, because the protocol does not announce them.
 
 use crate::transport::rc::bursts::BurstDelivery;
 use crate::transport::rc::flush_icrc::FlushIcrc;
 
-/// Known behaviour of one peer.
+/// Detected properties of one peer.
 #[derive(Debug, Default)]
 pub(super) struct PeerTraits {
-    /// Which ICRC it takes on a FLUSH.
+    /// The ICRC that it expects in a FLUSH.
     pub(super) flush_icrc: FlushIcrc,
-    /// Whether packets of a burst reach it behind the first.
+    /// Whether bursts reach it intact.
     pub(super) bursts: BurstDelivery,
 }

@@ -1,20 +1,20 @@
-//! Responses that a requester waits for.
+//! Outstanding responses of a requester.
 
 use crate::psn::Psn;
 use crate::transport::rc::gaps::ReadGaps;
 use crate::transport::rc::reads::ReadPlan;
 
-/// The responses to READs, atomics and the like that are pending.
+/// The outstanding responses to READs, atomics, FLUSHes and ATOMIC WRITEs.
 #[derive(Debug)]
 pub(super) struct PendingResponses {
-    /// How READs are cut into requests.
+    /// Segmentation of READs into requests.
     pub(super) plan: ReadPlan,
-    /// Responses that were lost while later ones have come; `None` before the first loss.
+    /// Responses that were lost while later ones arrived; `None` before the first loss.
     pub(super) gaps: Option<Box<ReadGaps>>,
-    /// Requests with a response that are outstanding, each part of a READ for itself: never more than
-    /// `max_rd_atomic`.
+    /// Number of outstanding requests with a response, with each part of a READ counted separately;
+    /// at most `max_rd_atomic`.
     pub(super) outstanding: u32,
-    /// Requests with a response before the cursor that have no full one yet: a fence waits for them.
+    /// Number of requests with an incomplete response before the cursor; a fence waits for them.
     pub(super) fence_count: u32,
 }
 
@@ -26,7 +26,7 @@ impl Default for PendingResponses {
 }
 
 impl PendingResponses {
-    /// Whether responses are kept that came ahead of a missing one.
+    /// Whether responses are kept that arrived ahead of a missing one.
     pub(super) fn keeps_responses(&self) -> bool {
         self.gaps.as_ref().is_some_and(|gaps| !gaps.kept.is_empty())
     }

@@ -1,47 +1,49 @@
 //! Segmentation of READs into READ requests.
 //!
-//! READ responses are not acknowledged, so the responder cannot know how much of them waits in the requester's socket. The
-//! requester therefore requests no more at once than its own receive buffer holds. A long READ becomes several READ
-//! requests with successive PSNs and addresses, which a peer cannot tell from several READs.
+//! READ responses are not acknowledged, so the responder cannot know how many bytes wait in the
+//! requester's socket. The requester therefore requests at most as much at once as its own receive
+//! buffer holds. A long READ becomes several READ requests with successive PSNs and addresses,
+//! which a peer cannot distinguish from several READs.
 
 use crate::wire::Position;
 
-/// The cut of READs into requests: one for every `chunk` response packets.
+/// Segmentation of READs: one request for every `chunk` response packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ReadPlan {
     chunk: u32,
 }
 
 impl ReadPlan {
-    /// Requests for at most `chunk` response packets.
+    /// Returns a plan with requests for at most `chunk` response packets.
     pub(crate) fn new(chunk: u32) -> Self {
         Self { chunk: chunk.max(1) }
     }
 
-    /// Requests for a part of the `packets` that fit the receive buffer, of which `at_once` may be
-    /// outstanding.
+    /// Returns a plan with requests for a part of the `packets` that fit the receive buffer, of
+    /// which `at_once` may be outstanding.
     ///
-    /// Room is free again when a request is answered to its end. One that asks for all of it would be
-    /// alone, and nothing be under way while the next one is; with a quarter each, answers come without
-    /// end where they take no less than a third of a round trip. Requests cost bursts, so there are no more.
+    /// Space is released when a response is complete. A request for the whole buffer would be the
+    /// only one, and the path would be idle until the next request arrives. With a quarter each,
+    /// responses arrive continuously if the buffer lasts for at least a third of a round trip. More
+    /// parts would cost more bursts.
     pub(crate) fn filling(packets: u32, at_once: u8) -> Self {
         Self::new(packets / u32::from(at_once.clamp(1, 4)))
     }
 
-    /// Where the request ends that asks for response packet `index` of `packets`, exclusive.
+    /// Returns the end (exclusive) of the request for response packet `index` of `packets`.
     ///
-    /// The cuts do not depend on where an answer was interrupted, so that a late packet of an
-    /// earlier answer looks as the new answer's would.
+    /// The boundaries do not depend on the point at which a response was interrupted, so a late
+    /// packet of an earlier response equals that of the new one.
     pub(crate) fn end(self, index: u32, packets: u32) -> u32 {
         let start = index - index % self.chunk;
         start.saturating_add(self.chunk).min(packets)
     }
 
-    /// Whether response packet `index` of `packets` may come with this position, when the READ was
-    /// asked again from `resumed_at` on.
+    /// Whether response packet `index` of `packets` may have this position, if the READ was
+    /// requested again from `resumed_at` on.
     ///
-    /// The answer to a resumed READ begins with FIRST or ONLY as any answer does; kernel rxe
-    /// continues with MIDDLE or LAST as if nothing had been lost. Both are right.
+    /// The response to a resumed READ begins with FIRST or ONLY like any response; kernel rxe
+    /// continues with MIDDLE or LAST as if no packet were lost. Both are valid.
     pub(crate) fn accepts(
         self,
         position: Position,

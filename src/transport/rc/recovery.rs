@@ -1,4 +1,4 @@
-//! Loss recovery of a requester: what it does after a NAK or a timeout, and until when.
+//! Loss recovery of a requester: its states after a NAK or a timeout.
 //!
 //! ```text
 //!                    NAK PSN, implied NAK
@@ -16,9 +16,10 @@
 //!   └───────────────────────────────────────────────────────┴───┘
 //! ```
 //!
-//! The arrows from `Open` leave every state but `RnrWait`, with two exceptions: `GoBackN` and `SelectiveRepeat` ignore
-//! a NAK for the PSN that they recover, because packets that were in flight behind the lost one make a responder repeat
-//! it. In `RnrWait` nothing is sent, the ACK timer rests, and NAKs are ignored.
+//! The arrows from `Open` leave every state but `RnrWait`, with two exceptions: `GoBackN` and
+//! `SelectiveRepeat` ignore a NAK for the PSN that they recover, because a responder repeats it for
+//! packets that were in flight behind the lost one. In `RnrWait` the requester sends nothing, the
+//! ACK timer is stopped, and NAKs are ignored.
 //!
 //! | state | the requester sends |
 //! |---|---|
@@ -27,10 +28,11 @@
 //! | `Probe`, `SelectiveRepeat` | one packet, and one more with each acknowledgement, up to the recovery PSN |
 //! | `RnrWait` | nothing |
 //!
-//! Every transition but those to `Open` rewinds the requester to `una`. Its caller does that.
+//! Every transition but those to `Open` rewinds the requester to `una`. The caller does that.
 //!
-//! Each NAK and timeout takes one retry from the [budget](RetryBudget), and each RNR NAK one RNR retry. When `una`
-//! moves both are full again; an RNR NAK fills up that of retries, because it is an answer.
+//! Each NAK and timeout takes one retry from the [budget](RetryBudget), and each RNR NAK one RNR
+//! retry. When `una` advances, both are refilled. An RNR NAK refills the retries too, because it is
+//! a response.
 
 use crate::psn::Psn;
 use crate::time::{AckTimeout, Instant, RnrTimer};
@@ -40,35 +42,36 @@ use crate::transport::rc::selective::SelectiveSupport;
 /// State of loss recovery: selects the next packet of a requester.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum State {
-    /// Nothing is known to be lost.
+    /// No loss is known.
     #[default]
     Open,
-    /// A NAK, explicit or implied, has named this PSN. Everything from there on is sent again.
+    /// A NAK, explicit or implied, reported this PSN as missing. Everything from there on is
+    /// retransmitted.
     GoBackN { missing: Psn },
     /// The ACK timer has expired.
     ///
-    /// The peer may not have been scheduled, and everything that was sent may still be in its receive buffer. To send
-    /// it again at once would overrun that buffer.
+    /// The peer may not have been scheduled, and all sent packets may still be in its receive
+    /// buffer. An immediate retransmission of all of them would overrun that buffer.
     Probe(ProbeWindow),
-    /// A NAK has named this PSN, and the peer may keep what was sent behind it.
+    /// A NAK reported this PSN as missing, and the peer may keep the packets after it.
     SelectiveRepeat {
         missing: Psn,
         window: ProbeWindow,
-        /// The peer has acknowledged packets that were not sent again.
+        /// The peer has acknowledged packets that were not retransmitted.
         peer_kept_data: bool,
     },
-    /// An RNR NAK has come: nothing is sent before then.
+    /// An RNR NAK arrived: the requester sends nothing until then.
     RnrWait { until: Instant },
 }
 
-/// How many packets a requester has in flight that does not know what its peer has.
+/// Limit on the packets in flight while it is unknown which packets the peer has received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ProbeWindow {
-    /// PSN after the last that was sent when the window began: at this acknowledgement it ends.
+    /// PSN after the last one sent when the window began. Its acknowledgement ends the window.
     recovery_psn: Psn,
-    /// PSNs that may be unacknowledged.
+    /// Number of PSNs that may be unacknowledged.
     psns: u32,
-    /// The first packet is sent twice in a row: if it were lost, nothing but the ACK timer would tell.
+    /// The first packet is sent twice in a row, because only the ACK timer would detect its loss.
     repeats: bool,
 }
 
@@ -77,30 +80,31 @@ impl ProbeWindow {
         Self { recovery_psn, psns: 1, repeats }
     }
 
-    /// The window after an acknowledgement of everything before `una`; `None` when it ends with that.
+    /// Returns the window after an acknowledgement of everything before `una`; `None` if that ends
+    /// it.
     fn on_ack(self, una: Psn) -> Option<Self> {
         let goes_on = una.is_before(self.recovery_psn);
         goes_on.then_some(Self { psns: self.psns + 1, repeats: false, ..self })
     }
 }
 
-/// A timer that has expired.
+/// An expired timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Expired {
-    /// The peer has had time to find a receive request.
+    /// The RNR timer: the peer has had time to post a receive request.
     Rnr,
-    /// The peer has not answered, and is probed.
+    /// The ACK timer: the peer did not respond, and is probed.
     Ack,
-    /// The peer has not answered, and no retries are left.
+    /// The ACK timer: the peer did not respond, and no retries are left.
     RetriesExhausted,
 }
 
-/// Packets that a requester has sent at the moment of a loss.
+/// Packets that a requester has outstanding at a loss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Outstanding {
-    /// PSN after the last that was ever sent.
+    /// PSN after the highest ever sent.
     pub(super) snd_max: Psn,
-    /// The oldest request has a response, by which its loss is found without the ACK timer.
+    /// The oldest request has a response, which reveals its loss without the ACK timer.
     pub(super) has_response: bool,
 }
 
@@ -123,7 +127,7 @@ impl Recovery {
         }
     }
 
-    /// Takes over changed attributes. Running timers go on.
+    /// Applies changed attributes. Running timers continue.
     pub(super) fn configure(&mut self, timeout: AckTimeout, retry_cnt: u8, rnr_retry: u8) {
         self.budget.configure(retry_cnt, rnr_retry);
         self.ack_timer.configure(timeout);
@@ -131,12 +135,12 @@ impl Recovery {
 
     // ---- events ----
 
-    /// Packets that ask for a response were sent.
+    /// Records that packets with an acknowledgement request were sent.
     pub(super) fn on_sent(&mut self, now: Instant) {
         self.ack_timer.start(now);
     }
 
-    /// `una` has moved; `is_outstanding` says whether sent packets are still unacknowledged.
+    /// Handles an advance of `una`; `is_outstanding`: some sent packets are still unacknowledged.
     pub(super) fn on_ack(&mut self, now: Instant, una: Psn, is_outstanding: bool) {
         self.state = match self.state {
             State::Probe(window) => window.on_ack(una).map_or(State::Open, State::Probe),
@@ -155,21 +159,22 @@ impl Recovery {
         self.ack_timer.on_ack(now, is_outstanding);
     }
 
-    /// The peer has acknowledged packets that were not sent again.
+    /// Records that the peer has acknowledged packets that were not retransmitted.
     pub(super) fn on_kept_data(&mut self) {
         if let State::SelectiveRepeat { peer_kept_data, .. } = &mut self.state {
             *peer_kept_data = true;
         }
     }
 
-    /// The peer has answered without news: it is alive. The ACK timer starts anew, and the budget stays as it is.
+    /// Restarts the ACK timer after a response without progress. The budget is unchanged.
     ///
-    /// A peer that is busy with the rest of an old answer takes a repeated request when it is done with that.
+    /// A peer that is still sending an old response handles a retransmitted request after it.
     pub(super) fn restart_ack_timer(&mut self, now: Instant) {
         self.ack_timer.restart(now);
     }
 
-    /// Whether a NAK for this PSN starts another recovery. It does not when it repeats the NAK that is recovered from.
+    /// Whether a NAK for this PSN starts a new recovery. A repetition of the NAK in recovery does
+    /// not.
     pub(super) fn starts_new_recovery(&self, nak: Psn) -> bool {
         match self.state {
             State::Open | State::Probe(_) => true,
@@ -178,7 +183,8 @@ impl Recovery {
         }
     }
 
-    /// A sequence NAK for `missing` starts another recovery. False when the budget is exhausted.
+    /// Starts a recovery from a sequence NAK for `missing`. Returns false if the budget is
+    /// exhausted.
     pub(super) fn on_sequence_nak(&mut self, missing: Psn, sent: Outstanding) -> bool {
         if let State::SelectiveRepeat { peer_kept_data, .. } = self.state {
             self.support.conclude(peer_kept_data);
@@ -193,13 +199,15 @@ impl Recovery {
         self.spend_retry()
     }
 
-    /// The answer with the PSN `missing` was lost. False when the budget is exhausted.
+    /// Starts a recovery from the loss of the response with the PSN `missing`. Returns false if the
+    /// budget is exhausted.
     pub(super) fn on_implied_nak(&mut self, missing: Psn) -> bool {
         self.state = State::GoBackN { missing };
         self.spend_retry()
     }
 
-    /// The peer has no receive request. False when the budget is exhausted.
+    /// Handles an RNR NAK: the peer has no receive request. Returns false if the budget is
+    /// exhausted.
     pub(super) fn on_rnr_nak(&mut self, now: Instant, timer: RnrTimer) -> bool {
         if !self.budget.spend_rnr_retry() {
             return false;
@@ -209,7 +217,7 @@ impl Recovery {
         true
     }
 
-    /// Time has passed. Returns the timer that has expired, if one has.
+    /// Checks the timers. Returns the one that has expired.
     pub(super) fn on_timeout(&mut self, now: Instant, sent: Outstanding) -> Option<Expired> {
         if let State::RnrWait { until } = self.state {
             if now < until {
@@ -225,7 +233,7 @@ impl Recovery {
         Some(if self.spend_retry() { Expired::Ack } else { Expired::RetriesExhausted })
     }
 
-    /// Stops the timers: nothing is outstanding any more.
+    /// Stops the timers, because no packets are outstanding.
     pub(super) fn stop(&mut self) {
         self.ack_timer.stop();
         if self.is_waiting() {
@@ -238,7 +246,8 @@ impl Recovery {
         self.budget.spend_retry()
     }
 
-    /// To a peer that keeps data everything depends on the first packet.
+    /// Returns the window after a loss. With a peer that keeps data, the whole recovery depends on
+    /// the first packet.
     fn probe_window(&self, sent: Outstanding) -> ProbeWindow {
         ProbeWindow::new(sent.snd_max, self.support.is_known() && !sent.has_response)
     }
@@ -250,18 +259,19 @@ impl Recovery {
         matches!(self.state, State::RnrWait { .. })
     }
 
-    /// Whether it is not known what the peer has. Every packet asks for an acknowledgement then.
+    /// Whether it is unknown which packets the peer has received. Every packet then requests an
+    /// acknowledgement.
     pub(super) fn is_probing(&self) -> bool {
         self.window().is_some()
     }
 
-    /// Whether one more packet may be sent while so many PSNs are unacknowledged.
+    /// Whether one more packet may be sent with this number of unacknowledged PSNs.
     #[inline]
     pub(super) fn admits(&self, unacknowledged: impl FnOnce() -> u32) -> bool {
         self.window().is_none_or(|window| unacknowledged() < window.psns)
     }
 
-    /// Whether the packets that were just sent are to be sent once more. It says so once.
+    /// Whether to send the last packets once more. Returns true once.
     pub(super) fn take_repeat(&mut self) -> bool {
         match &mut self.state {
             State::Probe(window) | State::SelectiveRepeat { window, .. } => {
@@ -271,12 +281,12 @@ impl Recovery {
         }
     }
 
-    /// Whether the peer is known to keep what was sent behind a lost packet.
+    /// Whether the peer is known to keep packets after a lost one.
     pub(super) fn peer_keeps_data(&self) -> bool {
         self.support.is_known()
     }
 
-    /// When [`on_timeout`](Self::on_timeout) is to be called.
+    /// Returns the time at which [`on_timeout`](Self::on_timeout) must be called.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::RnrWait { until } => Some(until),
@@ -298,12 +308,12 @@ mod tests {
     use super::*;
 
     const AT: fn(u64) -> Instant = Instant::from_micros;
-    /// PSNs 5 to 19 are outstanding, and begin with SENDs.
+    /// PSNs 5 to 19 are outstanding, and the first ones belong to SENDs.
     const SENT: Outstanding = Outstanding { snd_max: Psn::new(20), has_response: false };
-    /// `timeout` 7 expires after this.
+    /// `timeout` 7 expires after this time.
     const TIMEOUT_US: u64 = 525;
 
-    /// What may happen.
+    /// Input of a recovery.
     #[derive(Clone, Copy, Debug)]
     enum Event {
         /// Everything before this PSN is acknowledged.
@@ -311,11 +321,11 @@ mod tests {
         SequenceNak(u32),
         ImpliedNak(u32),
         RnrNak,
-        /// Time passes until the next deadline.
+        /// Time advances to the next deadline.
         Deadline,
     }
 
-    /// Requesters do this with events.
+    /// Handles an event as a requester does.
     fn apply(recovery: &mut Recovery, now: &mut Instant, event: Event) {
         match event {
             Event::Ack(una) => recovery.on_ack(*now, Psn::new(una), una < 20),
@@ -341,7 +351,8 @@ mod tests {
         }
     }
 
-    /// A recovery with packets outstanding since 0 µs, of a peer that is known to keep data or not.
+    /// Returns a recovery with packets outstanding since 0 µs; `peer_keeps_data`: the peer is known
+    /// to keep data.
     fn recovery(peer_keeps_data: bool) -> Recovery {
         let mut recovery = Recovery::new(AckTimeout::new(7).unwrap(), 7, 7);
         if peer_keeps_data {
@@ -372,15 +383,15 @@ mod tests {
         recovery.state
     }
 
-    /// Every event in every state.
+    /// Tests every event in every state.
     #[test]
     fn events_lead_from_state_to_state() {
         use Event::{Ack, Deadline, ImpliedNak, RnrNak, SequenceNak};
         let rnr = |until| State::RnrWait { until: AT(until) };
         let probe = |psns, repeats| State::Probe(window(psns, repeats));
         let open = State::Open;
-        // State by these events; then by one more of each kind: ACK of 6, ACK of all, NAK for 5, NAK for 6, implied NAK
-        // for 5, RNR NAK, the next deadline.
+        // Each row: the events that lead to a state, then the state after one more of each: ACK of
+        // 6, ACK of all, NAK for 5, NAK for 6, implied NAK for 5, RNR NAK, the next deadline.
         let last =
             [Ack(6), Ack(20), SequenceNak(5), SequenceNak(6), ImpliedNak(5), RnrNak, Deadline];
         let keeps_nothing: [(&[Event], [State; 7]); 4] = [
@@ -426,7 +437,7 @@ mod tests {
                     selective(5, window(2, false)),
                     open,
                     selective(5, twice),
-                    // The first try has found nothing kept, and the next losses do without.
+                    // The peer kept nothing at the first probe, so the next losses use go-back-N.
                     go_back_n(6),
                     selective(5, twice),
                     rnr(640),
@@ -490,7 +501,7 @@ mod tests {
             recovery.on_ack(AT(1), Psn::new(20), false);
             assert_eq!(recovery.peer_keeps_data(), kept);
         }
-        // An RNR NAK ends the try, and nothing is found out.
+        // An RNR NAK ends the probe without a result.
         let mut recovery = recovery(true);
         after(&mut recovery, &[Event::SequenceNak(5), Event::RnrNak, Event::Ack(20)]);
         assert!(recovery.peer_keeps_data());

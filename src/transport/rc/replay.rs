@@ -1,9 +1,11 @@
-//! The replay cache: executed requests that have a response of their own (READ, atomic, FLUSH, ATOMIC WRITE).
+//! Replay cache: executed requests with a response of their own (READ, atomic, FLUSH, ATOMIC
+//! WRITE).
 //!
-//! An entry says what is still to be sent, and how to answer a duplicate of its request (IBTA vol 1, §9.7.5.1.2). PSNs
-//! repeat after 2^24 packets, but entries stay until newer ones take their places. So an entry is found by its
-//! *position*: the number of request PSNs that the responder had executed before it, which never wraps. A duplicate is
-//! less than half a circle behind the expected PSN, which makes its position unique.
+//! An entry records the response packets still to send, and the data to answer a duplicate of its
+//! request (IBTA vol 1, §9.7.5.1.2). PSNs repeat after 2^24 packets, but entries stay until newer
+//! ones replace them. An entry is therefore found by its *position*: the number of request PSNs
+//! that the responder executed before it, which never wraps. A duplicate is less than half of the
+//! PSN space behind the expected PSN, so its position is unique.
 
 use std::collections::VecDeque;
 
@@ -11,8 +13,8 @@ use crate::mem::Span;
 use crate::psn::Psn;
 use crate::wire::Reth;
 
-/// The most recent requests with a response, in order: `max_dest_rd_atomic` of those that this counts, and
-/// [`MAX_FLUSHES`] besides.
+/// The most recent requests with a response, in order: up to `max_dest_rd_atomic` counted ones, and
+/// up to [`MAX_FLUSHES`] FLUSHes.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayCache {
     entries: VecDeque<ReplayEntry>,
@@ -22,11 +24,11 @@ pub(crate) struct ReplayCache {
     next: u32,
 }
 
-/// Maximum number of FLUSHes in the cache. Kernel rxe does not count them in `max_rd_atomic`, and has at most that many
-/// packets unacknowledged.
+/// Maximum number of FLUSHes in the cache. Kernel rxe does not count them against `max_rd_atomic`,
+/// and has at most this many packets unacknowledged.
 const MAX_FLUSHES: usize = 128;
 
-/// The limit that an entry counts towards.
+/// The limit that applies to an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
     /// READs, atomics and ATOMIC WRITEs: `max_dest_rd_atomic`.
@@ -47,12 +49,12 @@ pub(crate) struct ReplayEntry {
     /// Number of messages completed, this one included: the MSN in every AETH of the response.
     pub(crate) msn: u32,
     pub(crate) kind: Kind,
-    /// The packets `next..end` are to be sent.
+    /// The response packets `next..end` are to be sent.
     next: u32,
     end: u32,
-    /// The packet that opens the current response: it is FIRST or ONLY.
+    /// Index of the packet that begins the current response, with FIRST or ONLY.
     opened_at: u32,
-    /// A response has been sent to its end.
+    /// A response has been sent completely.
     answered: bool,
     /// A duplicate has requested the response again.
     repeated: bool,
@@ -60,14 +62,14 @@ pub(crate) struct ReplayEntry {
 
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// A READ: the RETH of its first request.
+    /// A READ, with the RETH of its first request.
     Read {
         reth: Reth,
-        /// The memory of the packets to be sent. `None` when there are none, or they have no bytes: an answered READ
-        /// keeps no deregistered region allocated.
+        /// The memory of the response packets to send. `None` if there are none, or if they have no
+        /// payload: an answered READ keeps no deregistered region allocated.
         source: Option<ReadSource>,
     },
-    /// An atomic: the value that it found.
+    /// An atomic, with the original value.
     Atomic { original: u64 },
     /// A FLUSH.
     Flush,
@@ -102,9 +104,9 @@ pub(crate) struct Due {
     pub(crate) closes: bool,
     /// Whether a duplicate has requested it.
     pub(crate) repeated: bool,
-    /// Whether a response has been sent to its end before.
+    /// Whether a response has been sent completely before.
     pub(crate) answered: bool,
-    /// Number of packets between this one and the one that ends the response.
+    /// Number of packets between this one and the last packet of the response.
     pub(crate) middles: u32,
 }
 
@@ -119,7 +121,7 @@ impl Class {
 }
 
 impl ReplayEntry {
-    /// An entry for the request with the PSN `first`, of which nothing has been sent.
+    /// Returns an entry for the request with the PSN `first`, without any packet sent.
     pub(crate) fn new(first: Psn, position: u64, packets: u32, msn: u32, kind: Kind) -> Self {
         let (next, end) = (0, packets);
         let (opened_at, answered, repeated) = (0, false, false);
@@ -138,7 +140,7 @@ impl ReplayEntry {
         self.position + u64::from(self.packets)
     }
 
-    /// The packet to send now.
+    /// Returns the packet to send now.
     pub(crate) fn due(&self) -> Due {
         Due {
             index: self.next,
@@ -150,7 +152,7 @@ impl ReplayEntry {
         }
     }
 
-    /// Sends nothing more until the next duplicate, and releases the memory of the response.
+    /// Stops sending until the next duplicate, and releases the memory of the response.
     fn finish(&mut self) {
         self.next = self.end;
         if let Kind::Read { source, .. } = &mut self.kind {
@@ -160,17 +162,18 @@ impl ReplayEntry {
 }
 
 impl ReplayCache {
-    /// Whether an entry may be added, with `limit` for counted ones: there is a free place, or the oldest of its class
-    /// has been answered once. (A late duplicate may have made that one pending again, which is not the requester's
-    /// fault.)
+    /// Whether an entry may be added, with `limit` for counted ones: there is a free slot, or the
+    /// oldest of its class has been answered once. (A late duplicate may have made that entry
+    /// pending again, which is not an error of the requester.)
     pub(crate) fn has_room(&self, limit: usize, class: Class) -> bool {
         let answered = |e: &ReplayEntry| e.repeated || !e.is_pending();
         let oldest = || self.entries.iter().find(|e| e.kind.class() == class);
         self.count(class) < class.capacity(limit) || oldest().is_some_and(answered)
     }
 
-    /// Adds an entry. If its class is full, the oldest of the class and all older entries go: they have been answered
-    /// too. Returns the PSN after the last one removed: the requester has every response before it.
+    /// Adds an entry. If its class is full, the oldest of the class and all older entries are
+    /// removed; they have been answered too. Returns the PSN after the last removed entry: the
+    /// requester has received every response before it.
     pub(crate) fn push(&mut self, limit: usize, entry: ReplayEntry) -> Option<Psn> {
         let class = entry.kind.class();
         let mut end = None;
@@ -193,12 +196,12 @@ impl ReplayCache {
         }
     }
 
-    /// Whether anything is to be sent.
+    /// Whether there are packets to send.
     pub(crate) fn is_pending(&self) -> bool {
         (self.next as usize) < self.entries.len()
     }
 
-    /// The oldest entry that has packets to send.
+    /// Returns the oldest entry that has packets to send.
     pub(crate) fn next_pending(&self) -> Option<&ReplayEntry> {
         self.entries.get(self.next as usize)
     }
@@ -229,18 +232,19 @@ impl ReplayCache {
         }
     }
 
-    /// The index of the entry whose response includes a position.
+    /// Returns the index of the entry that includes a position in its response.
     fn index(&self, position: u64) -> Option<usize> {
         let index = self.entries.partition_point(|e| e.end_position() <= position);
         self.entries.get(index).filter(|e| e.contains(position)).map(|_| index)
     }
 
-    /// The entry whose response includes a position.
+    /// Returns the entry that includes a position in its response.
     pub(crate) fn find(&self, position: u64) -> Option<&ReplayEntry> {
         self.entries.get(self.index(position)?)
     }
 
-    /// The PSN of the first of those requests with a response that directly precede the position `end`, if any does.
+    /// Returns the PSN of the first in the contiguous run of requests with a response that ends at
+    /// the position `end`, if there is one.
     pub(crate) fn first_before(&self, end: u64) -> Option<Psn> {
         let (mut first, mut from) = (None, end);
         for entry in self.entries.iter().rev() {
@@ -252,11 +256,11 @@ impl ReplayCache {
         first
     }
 
-    /// Sends `packets` response packets from a position on again; of a READ, from `source`.
+    /// Sends `packets` response packets again from a position on; those of a READ from `source`.
     pub(crate) fn repeat(&mut self, position: u64, packets: u32, source: Option<ReadSource>) {
         let Some(index) = self.index(position) else { return };
         let Some(entry) = self.entries.get_mut(index) else { return };
-        // The position is within the entry, whose packets are fewer than 2^24.
+        // The position is within the entry, which has fewer than 2^24 packets.
         let from = u32::try_from(position - entry.position).unwrap_or(0);
         entry.opened_at = from;
         entry.next = from;
@@ -270,7 +274,7 @@ impl ReplayCache {
         self.skip_answered();
     }
 
-    /// Forgets everything.
+    /// Removes all entries.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -1,17 +1,18 @@
-//! The requester: send requests into request packets.
+//! The requester: builds request packets from send requests.
 //!
 //! ```text
-//!          snd_una           snd_nxt             snd_max
-//!             │                 │                   │
-//!   ──────────┼─────────────────┼───────────────────┼──────────────► PSN
-//!   complete  │  unacknowledged │  to be sent again │  never sent
+//!          snd_una           snd_nxt               snd_max
+//!             │                 │                     │
+//!   ──────────┼─────────────────┼─────────────────────┼──────────────► PSN
+//!   complete  │  unacknowledged │ to be retransmitted │  never sent
 //! ```
 //!
-//! No packet is ever stored: the next one follows from the cursor and from registered memory, and a
-//! retry moves the cursor, which stands at `snd_nxt`, back to `snd_una`. Without a retry under way, `snd_nxt` and
-//! `snd_max` are one.
+//! The requester stores no packets: it builds the next one from the cursor and from registered
+//! memory. A retry moves the cursor, which is at `snd_nxt`, back to `snd_una`. Without a retry in
+//! progress, `snd_nxt` equals `snd_max`.
 //!
-//! [`Recovery`] decides when to rewind and how carefully to go on, a [`CongestionControl`] how much may be in flight.
+//! [`Recovery`] decides when to rewind and how many packets to probe with; a [`CongestionControl`]
+//! limits the data in flight.
 
 use crate::net::Burst;
 use crate::psn::Psn;
@@ -73,13 +74,13 @@ pub(super) struct Cursor {
 /// The packet at the cursor.
 enum Next {
     Nothing,
-    /// A request that takes no packet. The cursor has moved on.
+    /// A request without packets. The cursor has moved past it.
     Passed,
     Blocked(WindowId, u64),
     Request(Header, Payload),
 }
 
-/// What a request packet carries, and how far it moves the cursor.
+/// Payload of a request packet, and its number of PSNs.
 #[derive(Clone, Copy)]
 pub(super) struct Payload {
     pub(super) offset: u32,
@@ -88,7 +89,7 @@ pub(super) struct Payload {
 }
 
 impl Requester {
-    /// A requester in RESET, with room for `capacity` requests.
+    /// Returns a requester in RESET, with room for `capacity` requests.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
             queue: SendQueue::new(capacity),
@@ -104,8 +105,8 @@ impl Requester {
         }
     }
 
-    /// RTR → RTS: the first request will have the PSN `first`. `whole` says whether bursts arrive as
-    /// they were sent.
+    /// RTR → RTS: the first request will have the PSN `first`. `whole`: bursts arrive as they were
+    /// sent.
     pub(crate) fn start(
         &mut self,
         first: Psn,
@@ -125,7 +126,7 @@ impl Requester {
         self.pending.plan = ReadPlan::filling(u32::try_from(packets).unwrap_or(u32::MAX), at_once);
     }
 
-    /// Takes changed timeouts and budgets over.
+    /// Applies changed timeouts and budgets.
     pub(crate) fn configure(&mut self, connection: &Connection) {
         let Connection { timeout, retry_cnt, rnr_retry, .. } = *connection;
         self.recovery.configure(timeout, retry_cnt, rnr_retry);
@@ -135,7 +136,7 @@ impl Requester {
         &self.queue
     }
 
-    /// How many unfinished requests have a response.
+    /// Returns the number of unfinished requests with a response.
     pub(crate) fn awaited(&self) -> usize {
         let all = (0..self.queue.len()).filter_map(|index| self.queue.get(index));
         all.filter(|wqe| wqe.op.has_response()).count()
@@ -147,7 +148,7 @@ impl Requester {
         self.queue.post(request, length);
     }
 
-    /// Whether nothing is unfinished of which something was sent.
+    /// Whether every request with sent packets is finished.
     pub(crate) fn is_drained(&self) -> bool {
         !self.queue.front().is_some_and(|wqe| wqe.has_begun(self.snd_max))
     }
@@ -165,7 +166,7 @@ impl Requester {
         state.admits(|| wqe.is_done() || wqe.has_begun(self.snd_max))
     }
 
-    /// Appends request packets to `out`, as many as it takes and the windows allow.
+    /// Appends request packets to `out`, as many as fit and the windows allow.
     pub(crate) fn transmit(
         &mut self,
         cx: &mut Context<'_>,
@@ -188,7 +189,7 @@ impl Requester {
         progress
     }
 
-    /// `budget` is spent for the packets.
+    /// Appends packets, and takes their cost from `budget`.
     fn fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -209,8 +210,9 @@ impl Requester {
                 Next::Request(header, payload) => (header, payload),
             };
             let len = datagram_len(header.opcode, payload.len as usize);
-            // A network card that cuts bursts may number the packets otherwise than the ICRC
-            // assumes, so what is sent again goes alone, as identification 0, unless bursts get through.
+            // A network card that segments bursts may number the packets differently than the ICRC
+            // assumes. Retransmitted packets are therefore sent singly, with identification 0,
+            // unless bursts are known to arrive.
             let again = header.psn.is_before(self.snd_max);
             let alone = again && !self.peer.bursts.get_through();
             if !out.has_room(len) || (alone && !out.is_empty()) {
@@ -259,8 +261,8 @@ impl Requester {
         Progress::Idle
     }
 
-    /// Appends packets in the middle of a message, which follow one, as long as none of them is the last
-    /// of its burst or asks for an acknowledgement.
+    /// Appends further MIDDLE packets after one. It stops before a packet that ends the burst or
+    /// requests an acknowledgement.
     fn push_middles(
         &mut self,
         cx: &mut Context<'_>,
@@ -274,7 +276,7 @@ impl Requester {
         let unasked = budget.quarter().saturating_sub(self.charges.since_ack_req) / takes;
         let fit = fit.min(u32::try_from(unasked).unwrap_or(u32::MAX));
         let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return };
-        // The last that fits may end the burst, and the last of all ends the message.
+        // The last packet that fits may end the burst, and the last of all ends the message.
         let count = fit.min(wqe.packets - self.cursor.packet).saturating_sub(1);
         let (pd, mtu, first) = (connection.id.pd, connection.mtu, self.cursor.packet);
         let fill = |index, _: &mut [u8], to: &mut [u8]| {
@@ -291,7 +293,7 @@ impl Requester {
         budget.spend(cost);
     }
 
-    /// Appends messages of one packet each, which follow one of their kind.
+    /// Appends single-packet messages of the same kind as the previous one.
     fn push_messages(
         &mut self,
         cx: &mut Context<'_>,
@@ -332,21 +334,22 @@ impl Requester {
         budget.spend(u64::from(count) * takes);
     }
 
-    /// How many packets like the last of `out` may follow it, the next of which has this PSN; and what each takes.
+    /// Returns the number of packets like the last of `out` that may follow it from this PSN on,
+    /// and the cost of each.
     fn most_behind(&self, out: &Burst, psn: Psn, budget: &SendBudget) -> (u32, u64) {
         let (fit, takes) = budget.packets_behind(out);
         (fit.min(Psn::HALF.saturating_sub(psn.since(self.snd_una) + 1)), takes)
     }
 
-    /// Whether a packet must ask for an acknowledgement wherever it stands in its burst.
+    /// Whether a packet must request an acknowledgement at any position in its burst.
     fn must_ask(&self, budget: &SendBudget) -> bool {
         self.charges.since_ack_req >= budget.quarter() || self.recovery.is_probing()
     }
 
-    /// Whether the packet of `len` bytes at the cursor is the last of its burst, though not of its
-    /// message. Then it must ask for the acknowledgement that gives its room back: the next burst
-    /// may have to wait for that, its own or somebody else's, and a peer may acknowledge nothing
-    /// that it is not asked to.
+    /// Whether the packet of `len` bytes at the cursor ends its burst but not its message. It must
+    /// then request an acknowledgement, which releases its window space. The next burst of this or
+    /// another queue pair may wait for that space, and a peer may acknowledge only packets with an
+    /// acknowledgement request.
     fn ends_burst(
         &self,
         connection: &Connection,
@@ -366,14 +369,14 @@ impl Requester {
         !out.has_room_behind(len, next_len) || !left.admits(left.takes(next_len, true))
     }
 
-    /// Packets of the request at the cursor that are still to be sent, this one included.
+    /// Returns the number of packets left to send of the request at the cursor, this one included.
     fn packets_left(&self) -> u32 {
         let message = self.queue.get(self.cursor.wqe).filter(|wqe| !wqe.op.has_response());
         message.map_or(1, |wqe| wqe.packets - self.cursor.packet)
     }
 
-    /// Builds the packet at the cursor and moves the cursor past it. False when the memory behind
-    /// it is gone.
+    /// Builds the packet at the cursor and advances the cursor. Returns false if its memory was
+    /// deregistered.
     fn push(
         &mut self,
         cx: &mut Context<'_>,
@@ -420,8 +423,8 @@ impl Requester {
         self.charges.charge_response(cx, psn.plus(packets), cost);
     }
 
-    /// The request at the cursor is done here. It is complete when all before it are; after a retry
-    /// the cursor comes to it again, and passes it.
+    /// Executes the local request at the cursor. It completes when all earlier requests have. After
+    /// a retry the cursor meets it again and skips it.
     fn run_local_op(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Next {
         let is_oldest = self.cursor.wqe == 0;
         let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return Next::Nothing };
@@ -446,7 +449,7 @@ impl Requester {
         Next::Passed
     }
 
-    /// The packet at the cursor. Starts the request when it is its turn.
+    /// Returns the packet at the cursor, and starts its request if necessary.
     fn next(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Next {
         let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return Next::Nothing };
         if wqe.op.is_local() {
@@ -474,14 +477,15 @@ impl Requester {
                 return Next::Blocked(cx.read_window, cost);
             }
         }
-        // The peer tells old from new by half the circle; a READ of that length goes alone.
+        // The peer distinguishes new packets from duplicates by half of the PSN space. A READ of
+        // that length is sent only when nothing else is outstanding.
         if psn != self.snd_una && psn.since(self.snd_una) + payload.psns >= Psn::HALF {
             return Next::Nothing;
         }
         Next::Request(header, payload)
     }
 
-    /// The packet `index` of a request that has started.
+    /// Returns packet `index` of a started request.
     pub(super) fn build_request(
         &self,
         connection: &Connection,
@@ -526,29 +530,29 @@ impl Requester {
         }
     }
 
-    /// A packet of the peer: it may tell which ICRC a FLUSH must have.
+    /// Inspects a packet of the peer for the ICRC that it expects in a FLUSH.
     pub(crate) fn observe(&mut self, bth: &Bth) {
         self.peer.flush_icrc.observe(bth);
     }
 
-    /// The oldest request may be lost. If it is a FLUSH, its ICRC may be the one that the peer drops.
+    /// Handles a possible loss of the oldest request. A FLUSH may have been dropped for its ICRC.
     pub(super) fn miss_flush(&mut self) {
         if self.queue.front().is_some_and(|wqe| matches!(wqe.op, SendOp::Flush { .. })) {
             self.peer.flush_icrc.unanswered();
         }
     }
 
-    /// The packets behind the last acknowledged one may be lost.
+    /// Handles a possible loss of the packets after the last acknowledged one.
     pub(super) fn miss_burst(&mut self, cx: &mut Context<'_>) {
         cx.counters().bursts_given_up += u64::from(self.peer.bursts.lost());
     }
 
-    /// Whether bursts do not get through, so that every packet is to go alone.
+    /// Whether bursts do not arrive, so that every packet is sent singly.
     pub(crate) fn goes_alone(&self) -> bool {
         self.peer.bursts.are_given_up()
     }
 
-    /// The PSN at the cursor.
+    /// Returns the PSN at the cursor.
     pub(super) fn snd_nxt(&self) -> Psn {
         match self.queue.get(self.cursor.wqe) {
             Some(wqe) if wqe.is_started() => wqe.first.plus(self.cursor.packet),
@@ -556,7 +560,7 @@ impl Requester {
         }
     }
 
-    /// Moves the cursor back to `una`: everything from there on is sent again.
+    /// Rewinds the cursor to `una`: everything from there on is retransmitted.
     pub(super) fn rewind_to_una(&mut self, cx: &mut Context<'_>, connection: &Connection) {
         self.place_cursor();
         (self.pending.outstanding, self.pending.fence_count) = (0, 0);
@@ -566,12 +570,12 @@ impl Requester {
         self.charges.abandon(cx, connection.window);
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) must be called.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.recovery.deadline()
     }
 
-    /// A timer may be over. Fails when the retries are used up.
+    /// Handles an expired timer. Fails if the retries are exhausted.
     pub(crate) fn handle_timeout(
         &mut self,
         cx: &mut Context<'_>,
@@ -594,18 +598,18 @@ impl Requester {
         Ok(())
     }
 
-    /// What has been sent, for recovery.
+    /// Returns the outstanding packets, for recovery.
     pub(super) fn outstanding(&self) -> Outstanding {
         let has_response = self.queue.front().is_none_or(|wqe| wqe.op.has_response());
         Outstanding { snd_max: self.snd_max, has_response }
     }
 
-    /// How the oldest request fails because it could not be sent, once it is the oldest.
+    /// Returns the error of the oldest request if it could not be sent.
     pub(crate) fn failure(&self) -> Option<TransportError> {
         self.queue.front().and_then(|wqe| wqe.failure)
     }
 
-    /// Ends the oldest request with `status`.
+    /// Completes the oldest request with `status`.
     pub(crate) fn fail_oldest(&mut self, cx: &mut Context<'_>, id: &Identity, status: WcStatus) {
         if let Some(wqe) = self.queue.front() {
             cx.complete_send(id, &wqe.end_of(), status);
@@ -613,7 +617,7 @@ impl Requester {
         }
     }
 
-    /// Forgets every request without a completion.
+    /// Removes every request without a completion.
     pub(crate) fn clear(&mut self, cx: &mut Context<'_>, window: Option<WindowId>) {
         self.queue.clear();
         self.cursor = Cursor::default();
@@ -626,20 +630,20 @@ impl Requester {
     }
 }
 
-/// Returns the bytes of the own receive buffer that a READ response of `packets` packets takes. FIRST and LAST are
-/// longer than the packets between them, so each begins a burst.
+/// Returns the bytes of the local receive buffer that a READ response of `packets` packets
+/// occupies. FIRST and LAST are longer than the packets between them, so each begins a burst.
 fn answer_cost(cx: &Context<'_>, connection: &Connection, packets: u32) -> u64 {
     let path = cx.windows.allowance(connection.window, cx.now);
     let (len, ends) = (answer_len(connection), packets.min(2));
     u64::from(ends) * truesize(len) + path.run(len, packets - ends)
 }
 
-/// Bytes of the longest packet of an answer.
+/// Returns the length of the longest response packet.
 fn answer_len(connection: &Connection) -> usize {
     datagram_len(Opcode::RcReadResponseFirst, connection.mtu as usize)
 }
 
-/// The headers of a FLUSH.
+/// Returns the headers of a FLUSH.
 fn flush(target: FlushTarget, placement: FlushPlacement, icrc: FlushIcrc) -> Extension {
     let (selectivity, reth) = match target {
         FlushTarget::Range { at, length } => {

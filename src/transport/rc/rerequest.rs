@@ -1,4 +1,4 @@
-//! How a requester asks again for responses that [were lost](crate::transport::rc::gaps).
+//! Repeated requests for [lost responses](crate::transport::rc::gaps).
 
 use bytes::Bytes;
 
@@ -15,12 +15,12 @@ use crate::wire::packet::datagram_len;
 use crate::wire::{Datagram, Operation};
 
 impl Requester {
-    /// Whether answers are to be asked for again.
+    /// Whether any responses must be requested again.
     pub(crate) fn has_rerequests(&self) -> bool {
         self.pending.next_rerequest().is_some()
     }
 
-    /// An answer or an acknowledgement has come ahead of a `missing` answer.
+    /// Handles a response or an acknowledgement that arrived ahead of a `missing` response.
     pub(super) fn on_ahead(
         &mut self,
         cx: &mut Context<'_>,
@@ -32,7 +32,8 @@ impl Requester {
             return self.on_implied_nak(cx, connection, missing);
         }
         let psn = packet.bth.psn;
-        // To acknowledge a request that has an answer says no more than that this is missing too.
+        // An acknowledgement of a request with a response only implies that this response is
+        // missing too.
         let says_no_more = packet.info.operation == Operation::Acknowledge
             && self.with_psn(psn).is_some_and(|(_, wqe)| wqe.op.has_response());
         let mut end = psn.next();
@@ -64,8 +65,8 @@ impl Requester {
         Ok(())
     }
 
-    /// Returns the PSNs from `known` on and before `end` from which on answers are lost, and the PSN up to which they are
-    /// known then.
+    /// Returns the PSNs from which on responses are lost, between `known` and `end`, and the new
+    /// value of `known`.
     fn lost_before(&self, end: Psn, mut known: Psn) -> (Psn, Vec<Psn>) {
         let mut lost = Vec::new();
         while known.is_before(end) {
@@ -81,17 +82,17 @@ impl Requester {
         (known, lost)
     }
 
-    /// The requests that have PSNs, oldest first.
+    /// Returns the requests that have PSNs, oldest first.
     fn started(&self) -> impl Iterator<Item = &Wqe> {
         (0..).map_while(|at| self.queue.get(at).filter(|wqe| wqe.is_started()))
     }
 
-    /// The request that has this PSN, and its place in the queue.
+    /// Returns the request with this PSN, and its index in the queue.
     fn with_psn(&self, psn: Psn) -> Option<(usize, &Wqe)> {
         self.started().enumerate().find(|(_, wqe)| psn.is_within(wqe.first, wqe.packets))
     }
 
-    /// Takes the next packet in order out of those that arrived ahead.
+    /// Removes and returns the next kept packet in order.
     pub(super) fn take_kept(&mut self) -> Option<Bytes> {
         if !self.pending.keeps_responses() {
             return None;
@@ -101,8 +102,8 @@ impl Requester {
         self.pending.gaps.as_mut()?.kept.take_until(self.snd_una, awaited)
     }
 
-    /// Asks again for answers that are missing. False when `out` takes no more of that. It waits for no window: the
-    /// room was taken when they were asked for first.
+    /// Requests missing responses again. Returns false when `out` is full. No window is checked,
+    /// because the first request has already reserved the space.
     pub(super) fn rerequest_reads(
         &mut self,
         cx: &mut Context<'_>,
@@ -113,7 +114,7 @@ impl Requester {
         while let Some(psn) = self.pending.next_rerequest() {
             let found = self.with_psn(psn).filter(|_| !psn.is_before(self.snd_una));
             let Some((place, wqe)) = found else {
-                // It has come after all.
+                // The response has arrived since.
                 self.pending.pop_rerequest();
                 continue;
             };

@@ -1,11 +1,12 @@
-//! The responder: request packets into memory, receive completions, and answers.
+//! The responder: executes request packets, completes receive requests and builds responses.
 //!
 //! A request packet passes the checks in the order of IBTA vol 1, §9.7.4.1: sequence number, opcode
-//! sequence, rights of the queue pair, resources, length, key. The first that fails decides. The first three are
-//! [`Responder::accept`], and nothing else compares PSNs or the order of opcodes:
+//! sequence, rights of the queue pair, resources, length, key. The first failing check determines
+//! the result. [`Responder::accept`] performs the first three, and no other function compares PSNs
+//! or the order of opcodes:
 //!
 //! ```text
-//!   PSN        gap        opcode, rights      decision     what follows
+//!   PSN        gap        opcode, rights      decision     result
 //!   ─────────  ─────────  ──────────────────  ───────────  ──────────────────────────────────────────────
 //!   expected   any        in order            Next         executed; the gap, if any, is closed
 //!              any        not in order        Refused      NAK, ERR
@@ -16,7 +17,8 @@
 //!              RnrNakSent any                 Ignored      dropped before its ICRC is checked
 //! ```
 //!
-//! The gap is the responder's state between packets. `Next` with a receive request missing is an RNR NAK:
+//! The gap is the responder's state between packets. `Next` without a required receive request
+//! leads to an RNR NAK:
 //!
 //! ```text
 //!                      a packet ahead
@@ -30,11 +32,11 @@
 //!               │      the expected one       │  ▲        │ or expected, no receive
 //!               └─────────────────────────────┘  └────────┘
 //!
-//!   From each of them an error of the expected packet leads to ERR. `docs/design/core.md` names the tests.
+//!   An error of the expected packet leads from each state to ERR. `docs/design/core.md` names the tests.
 //! ```
 //!
-//! Answers are not queued. What is owed follows from three things: the READs and the like that still
-//! have packets to send ([`ReplayCache`]), one closing acknowledgement or NAK, and the expected PSN.
+//! Responses are not queued. They follow from three items: the READs and other requests that still
+//! have packets to send ([`ReplayCache`]), one final acknowledgement or NAK, and the expected PSN.
 
 use bytes::Bytes;
 
@@ -73,7 +75,7 @@ pub(crate) struct Responder {
     ahead: ReorderQueue,
     message: Inbound,
     replay: ReplayCache,
-    /// Whether answers get through in bursts.
+    /// Whether responses arrive in bursts.
     bursts: BurstDelivery,
     pending_ack: Option<PendingAck>,
 }
@@ -83,26 +85,26 @@ pub(crate) struct Responder {
 enum Gap {
     #[default]
     None,
-    /// A NAK has reported, or will, that the expected one is missing; once a gap is enough.
+    /// A NAK for the expected PSN was sent or is pending; each gap has only one.
     NakSent,
-    /// An RNR NAK has reported, or will, that the expected one came too early.
+    /// An RNR NAK for the expected PSN was sent or is pending.
     RnrNakSent,
 }
 
-/// The acknowledgement that follows the answers to READs and atomics.
+/// The acknowledgement after the responses to READs and atomics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PendingAck {
-    /// Everything before the expected PSN.
+    /// All packets before the expected PSN have arrived.
     Ack,
     /// The expected PSN is missing.
     SequenceNak,
     /// No receive request for the expected PSN.
     RnrNak,
-    /// The request with this PSN failed for good.
+    /// The request with this PSN failed permanently.
     TerminalNak(Psn, NakCode),
 }
 
-/// How a duplicate is answered again.
+/// Response to a duplicate.
 #[derive(Debug)]
 struct Repetition {
     position: u64,
@@ -112,18 +114,19 @@ struct Repetition {
     source: Option<ReadSource>,
 }
 
-/// What the responder does with a request packet.
+/// Treatment of a request packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Acceptance {
-    /// Execute it. Then the stream of requests stands here.
+    /// Execute it. The opcode sequence is in this state afterwards.
     Next(Sequence),
-    /// Answer it again, and do not execute it.
+    /// Answer it again, without execution.
     Duplicate,
-    /// Keep it until the missing one has come, if there is room, and report the gap if it is `first` to show it.
+    /// Keep it until the missing packet arrives, if there is room. Report the gap if it is the
+    /// `first` packet after it.
     Ahead { first: bool },
-    /// Drop it: the requester knows of the gap, and sends it again.
+    /// Drop it: the requester knows of the gap and will retransmit the packet.
     Ignored,
-    /// Refuse it for good.
+    /// Refuse it with a terminal NAK.
     Refused(TransportError),
 }
 
@@ -133,9 +136,10 @@ impl Responder {
         *self = Self { expected, ..Self::default() };
     }
 
-    /// Takes a request packet and the datagram that it is. `addressed` says whether it is for `receives`: over XRC
-    /// it names a queue, which may be none, and which matters where the packet is new. An error is for good: the
-    /// queue pair must fail, and the NAK that tells the peer is due.
+    /// Handles a request packet with its datagram. `addressed`: whether the packet is for
+    /// `receives`. An XRC request carries a queue number, which may be invalid; that matters only
+    /// for a new packet. An error is terminal: the queue pair must fail, and the NAK for the peer
+    /// is pending.
     pub(crate) fn handle_request(
         &mut self,
         cx: &mut Context<'_>,
@@ -159,10 +163,12 @@ impl Responder {
         Ok(())
     }
 
-    /// Decides what is done with a packet, before anything of it is executed: the only place that compares PSNs, the
-    /// order of opcodes and the rights of the queue pair. `addressed` as in [`handle_request`](Self::handle_request).
+    /// Decides how to treat a packet before any part of it is executed. This is the only function
+    /// that compares PSNs, the order of opcodes and the rights of the queue pair. `addressed` as in
+    /// [`handle_request`](Self::handle_request).
     ///
-    /// The execution checks the rest, in the order of the specification: resources, length, key.
+    /// The execution performs the remaining checks in the order of the specification: resources,
+    /// length, key.
     #[inline]
     fn accept(
         &self,
@@ -189,13 +195,14 @@ impl Responder {
         }
     }
 
-    /// Whether a packet would be dropped whatever it says, so that its ICRC need not be checked.
+    /// Whether a packet would be dropped in any case, so that its ICRC need not be checked.
     pub(crate) fn ignores(&self, connection: &Connection, packet: &Datagram<'_>) -> bool {
         packet.bth.psn != self.expected
             && self.accept(connection, packet, Ok(())) == Acceptance::Ignored
     }
 
-    /// Queues the NAK that an error has for the expected PSN. If the error is terminal the message under way ends.
+    /// Queues the NAK for an error of the packet with the expected PSN. A terminal error ends the
+    /// current message.
     #[cold]
     fn refuse(
         &mut self,
@@ -222,12 +229,12 @@ impl Responder {
                     || Inbound::end_notice(cx, qpn, receives, packet, error);
                 Err(Failure { error, recv_completed })
             }
-            // No request packet has such an error.
+            // Request packets cannot cause such an error.
             Reliable::FailSend => Err(error.into()),
         }
     }
 
-    /// Keeps a packet that is ahead of the expected one, if there is room, and reports a gap that is new.
+    /// Keeps a packet ahead of the expected one, if there is room, and reports a new gap.
     fn on_gap(&mut self, cx: &mut Context<'_>, first: bool, packet: &Datagram<'_>, bytes: &[u8]) {
         if first {
             cx.counters().out_of_sequence += 1;
@@ -244,17 +251,17 @@ impl Responder {
         }
     }
 
-    /// Whether packets are kept.
+    /// Whether any packets are kept.
     pub(crate) fn keeps(&self) -> bool {
         !self.ahead.is_empty()
     }
 
-    /// The packet that was kept and whose turn it is now.
+    /// Removes and returns the kept packet with the expected PSN.
     pub(crate) fn take_kept(&mut self) -> Option<Bytes> {
         self.ahead.take(self.expected)
     }
 
-    /// Executes the request with the expected PSN, which has been accepted.
+    /// Executes the accepted request with the expected PSN.
     fn execute(
         &mut self,
         cx: &mut Context<'_>,
@@ -283,14 +290,14 @@ impl Responder {
             Operation::AtomicWrite => self.execute_atomic_write(cx, connection, packet)?,
             _ => return Err(TransportError::Unsupported),
         };
-        // An answer, or an ACK, replaces whatever was to be said about a gap.
+        // A response or an ACK replaces the pending report of a gap.
         let is_message = info.has(OpcodeFlags::MESSAGE);
         let pending_ack = if is_message { self.acknowledgement(packet) } else { None };
         self.advance_psn(psns, pending_ack);
         Ok(())
     }
 
-    /// The requests with the next `psns` PSNs have been executed.
+    /// Advances the expected PSN by `psns` executed requests.
     fn advance_psn(&mut self, psns: u32, pending_ack: Option<PendingAck>) {
         self.expected = self.expected.plus(psns);
         self.position += u64::from(psns);
@@ -298,14 +305,14 @@ impl Responder {
         self.pending_ack = pending_ack;
     }
 
-    /// The acknowledgement that is owed after a packet of a SEND or WRITE, if one is.
+    /// Returns the pending acknowledgement after a packet of a SEND or WRITE.
     fn acknowledgement(&self, packet: &Datagram<'_>) -> Option<PendingAck> {
         let owed = packet.bth.ack_req || self.pending_ack == Some(PendingAck::Ack);
         owed.then_some(PendingAck::Ack)
     }
 
-    /// Takes a packet in the middle of the message under way, if it is the next one and nothing is wrong with
-    /// it. Else nothing has changed.
+    /// Handles a MIDDLE packet of the current message if it is valid and the next in order.
+    /// Otherwise returns false and changes nothing.
     pub(crate) fn handle_middle(
         &mut self,
         cx: &Context<'_>,
@@ -320,8 +327,8 @@ impl Responder {
         taken
     }
 
-    /// Takes a SEND or WRITE of one packet, behind one of the same kind, if it is the next packet and nothing
-    /// is wrong with it. Else nothing has changed.
+    /// Handles a single-packet SEND or WRITE after one of the same kind, if it is valid and the
+    /// next in order. Otherwise returns false and changes nothing.
     pub(crate) fn handle_only(
         &mut self,
         cx: &mut Context<'_>,
@@ -340,8 +347,8 @@ impl Responder {
         taken
     }
 
-    /// Whether a packet is accepted, leaves the message under way, or none, what it is, and is followed by
-    /// none that was kept.
+    /// Whether a packet is accepted without a change of the opcode sequence, and no kept packets
+    /// follow it.
     #[inline]
     fn follows(&self, connection: &Connection, packet: &Datagram<'_>) -> bool {
         self.ahead.is_empty()
@@ -390,10 +397,11 @@ impl Responder {
         Ok(self.queue_response(connection, packet, 1, Kind::Atomic { original }))
     }
 
-    /// Everything before a FLUSH has been executed, and what an engine has stored is visible to
-    /// every thread that has since synchronized with it. What is left is the way to the medium.
+    /// Executes a FLUSH. All earlier requests have been executed, and their stores are visible to
+    /// every thread that has synchronized with the engine since. Only the persistence of the data
+    /// remains.
     ///
-    /// C9-88 lets READ and WRITE of no bytes off looking at the key, and nothing else.
+    /// C9-88 exempts a READ or WRITE of 0 bytes from the key check, and no other operation.
     fn execute_flush(
         &mut self,
         cx: &mut Context<'_>,
@@ -444,7 +452,7 @@ impl Responder {
         Ok(self.queue_response(connection, packet, 1, Kind::AtomicWrite))
     }
 
-    /// Room for one more response, or the requester has not kept to `max_dest_rd_atomic`.
+    /// Checks that one more response is allowed: the requester must respect `max_dest_rd_atomic`.
     fn admit_response(&self, connection: &Connection, class: Class) -> Result<(), TransportError> {
         let limit = usize::from(connection.max_dest_rd_atomic);
         if limit == 0 || !self.replay.has_room(limit, class) {
@@ -453,7 +461,7 @@ impl Responder {
         Ok(())
     }
 
-    /// The request has been executed, and so many packets are to answer it.
+    /// Adds an executed request to the replay cache, with a response of `packets` packets.
     fn queue_response(
         &mut self,
         connection: &Connection,
@@ -495,7 +503,7 @@ impl Responder {
         };
         match repeated {
             Some(Repetition { position, packets, source }) => {
-                // It has what is before this, and no more.
+                // The requester has all packets before this one, and no more.
                 self.bursts.acknowledged(packet.bth.psn);
                 cx.counters().bursts_given_up += u64::from(self.bursts.lost());
                 self.replay.repeat(position, packets, source);
@@ -509,7 +517,7 @@ impl Responder {
         self.position.checked_sub(self.expected.since(duplicate).into())
     }
 
-    /// Returns how to answer a duplicate with one response packet, if the cache has the request and it was of this
+    /// Returns a response of one packet to a duplicate, if the cache has the request with this
     /// kind. The request is not executed again.
     fn remembered(&self, packet: &Datagram<'_>, is_kind: fn(&Kind) -> bool) -> Option<Repetition> {
         let position = self.position_of(packet.bth.psn)?;
@@ -517,9 +525,9 @@ impl Responder {
         is_kind(&entry.kind).then_some(Repetition { position, packets: 1, source: None })
     }
 
-    /// Returns how to answer a duplicate READ request: it must request a part of a READ in the cache, with the key of
-    /// that READ, and the memory must still be readable. Any other is dropped: it may be a late copy from the network,
-    /// which is no reason to fail.
+    /// Returns the response to a duplicate READ request. It must request a part of a READ in the
+    /// cache, with the key of that READ, and the memory must still be readable. Any other duplicate
+    /// is dropped: it may be a late copy from the network, which is not an error.
     fn repeated_read(
         &self,
         cx: &Context<'_>,
@@ -546,21 +554,21 @@ impl Responder {
         Some(Repetition { position, packets, source })
     }
 
-    /// Whether anything is owed to the peer.
+    /// Whether a response or an acknowledgement is pending.
     pub(crate) fn has_pending_tx(&self) -> bool {
         self.pending_ack.is_some() || self.replay.is_pending()
     }
 
-    /// Whether an acknowledgement is owed, and nothing else: no answer, no NAK.
+    /// Whether only an acknowledgement is pending: no response and no NAK.
     pub(crate) fn has_only_ack_pending(&self) -> bool {
         matches!(self.pending_ack, Some(PendingAck::Ack)) && !self.replay.is_pending()
     }
 
-    /// Appends answers to READs, atomics, FLUSHes and ATOMIC WRITEs to `out`, as many as it holds.
+    /// Appends responses to READs, atomics, FLUSHes and ATOMIC WRITEs to `out`, as many as fit.
     ///
     /// # Errors
     ///
-    /// The memory of a READ is gone: the queue pair must fail, and the NAK is due.
+    /// The memory of a READ was deregistered: the queue pair must fail, and the NAK is pending.
     pub(crate) fn push_responses(
         &mut self,
         connection: &Connection,
@@ -608,7 +616,8 @@ impl Responder {
             };
             if build::push(out, connection, &header, payload, fill).is_err() {
                 if due.answered {
-                    // The duplicate may be a copy from the network, whose sender has its response.
+                    // The duplicate may be a copy from the network, and the requester has its
+                    // response.
                     self.replay.abandon();
                     cx.counters().drop(DropReason::StaleDuplicate);
                     continue;
@@ -631,7 +640,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Drops all responses, since the memory of one is gone, and queues the NAK for its PSN unless another one is due.
+    /// Drops all responses after the memory of one was deregistered. Queues the NAK for its PSN
+    /// unless another one is pending.
     fn fail_response(&mut self, psn: Psn) -> Failure {
         self.replay.clear();
         let error = TransportError::RemoteAccess;
@@ -643,8 +653,8 @@ impl Responder {
         Failure { error, recv_completed: false }
     }
 
-    /// Appends the closing acknowledgement or NAK to `out`, if one is due and there is room. It
-    /// follows the answers that are owed, or it would overtake them.
+    /// Appends the final acknowledgement or NAK to `out`, if one is pending and fits. It follows
+    /// the pending responses, because it must not overtake them.
     pub(crate) fn push_ack(&mut self, connection: &Connection, out: &mut Burst) {
         let Some(pending_ack) = self.pending_ack.filter(|_| !self.replay.is_pending()) else {
             return;
@@ -675,14 +685,15 @@ impl Responder {
         }
     }
 
-    /// What an acknowledgement names: the newest request, but for READs, atomics and the like. Those have
-    /// answers, which may have been lost, and a requester may take the acknowledgement of a repeated
-    /// request for the end of an atomic whose value never came (kernel rxe does).
+    /// Returns the PSN for an acknowledgement: the newest executed one that is not directly
+    /// followed by requests with a response. Their responses may have been lost, and a requester
+    /// may take the acknowledgement of a retransmitted request for the completion of an atomic that
+    /// lacks its result (kernel rxe does).
     fn acknowledged(&self) -> Psn {
         self.replay.first_before(self.position).unwrap_or(self.expected).previous()
     }
 
-    /// Drops the packets that are kept: the missing one is not coming.
+    /// Drops the kept packets, because the missing one will not arrive.
     pub(crate) fn drop_kept(&mut self) {
         self.ahead.clear();
     }
@@ -692,12 +703,12 @@ impl Responder {
         self.sequence != Sequence::Idle
     }
 
-    /// Returns the message that is arriving.
+    /// Returns the message that is being received.
     pub(crate) fn message(&mut self) -> &mut Inbound {
         &mut self.message
     }
 
-    /// Forgets what is owed: the queue pair was told to stop.
+    /// Drops all pending responses and acknowledgements, because the queue pair stops.
     pub(crate) fn clear(&mut self) {
         self.replay.clear();
         self.ahead.clear();
@@ -705,8 +716,8 @@ impl Responder {
     }
 }
 
-/// Appends packets in the middle of the answer to a READ that follow one, as many as there are and fit.
-/// Returns how many.
+/// Appends further MIDDLE packets of a READ response after one, as many as there are and fit.
+/// Returns their number.
 fn more_middles(
     cx: &Context<'_>,
     connection: &Connection,

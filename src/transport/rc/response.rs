@@ -1,8 +1,8 @@
-//! The requester: response packets into completions.
+//! The requester: handles response packets and completes requests.
 //!
-//! An acknowledgement covers everything before it, so one packet may complete many requests. What
-//! it does not cover is the answer to a READ, atomic, FLUSH or ATOMIC WRITE: if that is missing, it
-//! was lost, and the request is sent again from there ("implied NAK").
+//! An acknowledgement covers all earlier requests, so one packet may complete many of them. It does
+//! not cover the response to a READ, atomic, FLUSH or ATOMIC WRITE. If that is missing, it was
+//! lost, and the request is retransmitted from there ("implied NAK").
 
 use crate::mem::Placement;
 use crate::psn::Psn;
@@ -18,16 +18,16 @@ use crate::transport::work::{SendFlags, SendOp};
 use crate::transport::wqe::Wqe;
 use crate::wire::{Datagram, NakCode, Operation, Position, Syndrome};
 
-/// Whether an acknowledgement left a hole.
+/// Result of an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Acknowledged {
     Whole,
-    /// The answer with this PSN should have come before it.
+    /// The response with this PSN should have arrived before it.
     Missing(Psn),
 }
 
 impl Requester {
-    /// Takes a response packet. Fails when the oldest request has failed with it.
+    /// Handles a response packet. Fails if the oldest request fails.
     pub(crate) fn handle_response(
         &mut self,
         cx: &mut Context<'_>,
@@ -79,7 +79,8 @@ impl Requester {
                 cx.counters().drop(DropReason::Ghost);
                 Ok(())
             }
-            // An answer that says no. It is about its own request; those before it have arrived.
+            // An unsuccessful response applies to its own request only; the earlier ones have
+            // arrived.
             _ => match self.reach(cx, connection, arrived)? {
                 Some(_) => Err(TransportError::BadResponse),
                 None => Ok(()),
@@ -87,28 +88,30 @@ impl Requester {
         }
     }
 
-    /// What the oldest request was answered could not be written.
+    /// Marks the memory of the oldest request as faulted after a failed write of its response.
     pub(crate) fn mark_faulted(&mut self) {
         if let Some(wqe) = self.queue.front_mut().filter(|wqe| wqe.op.has_result()) {
             wqe.mark_faulted();
         }
     }
 
-    /// Everything that follows from `una` having moved.
+    /// Updates all state that depends on `una`.
     fn after_una_advance(&mut self, cx: &mut Context<'_>, connection: &Connection, before: Psn) {
         if self.snd_una == before {
             return;
         }
-        // While packets are sent again it is not known which of two has been acknowledged (Karn's algorithm).
+        // During retransmission it is ambiguous which of two transmissions is acknowledged (Karn's
+        // algorithm).
         let is_ambiguous = self.recovery.is_probing();
         self.peer.bursts.acknowledged(self.snd_una);
         let snd_nxt = self.snd_nxt();
         if snd_nxt.next().is_before(self.snd_una) {
-            // Two packets in a row have got through, one of them behind the other.
+            // Two packets in a row have arrived, the second of them in the same burst as the first.
             self.peer.bursts.arrived();
         }
         if snd_nxt.is_before(self.snd_una) && self.queue.front().is_some_and(Wqe::is_started) {
-            // Late news: what was to be sent again from here has arrived after all.
+            // The acknowledgement was late: packets from here on have arrived without
+            // retransmission.
             self.place_cursor();
         }
         let Acked { cost, sent_at } = self.charges.on_ack(cx, connection, self.snd_una);
@@ -118,7 +121,7 @@ impl Requester {
         self.recovery.on_ack(cx.now, self.snd_una, is_outstanding);
     }
 
-    /// Places the cursor at `una`.
+    /// Moves the cursor to `una`.
     pub(super) fn place_cursor(&mut self) {
         let packet = self.queue.front().map_or(0, |wqe| self.snd_una.since(wqe.first));
         self.cursor = Cursor { wqe: 0, packet };
@@ -127,7 +130,7 @@ impl Requester {
         }
     }
 
-    /// Acknowledges everything before `end`: completes what is complete, in order.
+    /// Acknowledges everything before `end`, and completes requests in order.
     fn acknowledge(
         &mut self,
         cx: &mut Context<'_>,
@@ -147,7 +150,7 @@ impl Requester {
     fn advance(&mut self, cx: &mut Context<'_>, connection: &Connection, end: Psn) -> Acknowledged {
         while let Some(front) = self.queue.front().filter(|wqe| wqe.is_started()) {
             if front.op.has_response() {
-                // Only its answer acknowledges it, and the requests behind it.
+                // Only its response acknowledges it and the later requests.
                 self.snd_una = front.awaited();
                 return match self.snd_una.is_before(end) {
                     true => Acknowledged::Missing(self.snd_una),
@@ -166,7 +169,7 @@ impl Requester {
         Acknowledged::Whole
     }
 
-    /// The oldest request is complete, and with it what was done here right behind it.
+    /// Completes the oldest request and the local requests directly after it.
     pub(super) fn complete_oldest(&mut self, cx: &mut Context<'_>, connection: &Connection) {
         self.complete(cx, connection);
         while self.queue.front().is_some_and(Wqe::is_done) {
@@ -229,7 +232,7 @@ impl Requester {
         if let Acknowledged::Missing(missing) = self.acknowledge(cx, connection, psn) {
             return self.on_implied_nak(cx, connection, missing);
         }
-        // Kernel rxe sends one for the PSN of an RNR NAK too: the RNR timer decides.
+        // Kernel rxe also sends one for the PSN of an RNR NAK; the RNR timer then decides.
         if !self.recovery.starts_new_recovery(psn) {
             return Ok(());
         }
@@ -281,8 +284,8 @@ impl Requester {
     ) -> Result<(), TransportError> {
         let hole = self.acknowledge(cx, connection, psn);
         let Some(front) = self.queue.front().filter(|wqe| wqe.is_started()) else { return Ok(()) };
-        // A NAK in the middle of a READ's answer is about that READ, even if packets of the answer
-        // were lost before it: no more of them will come.
+        // A NAK within the response to a READ applies to that READ, even if earlier response
+        // packets were lost, because no more of them will arrive.
         if psn.is_within(front.first, front.packets) {
             return Err(TransportError::Nak(code));
         }
@@ -292,8 +295,8 @@ impl Requester {
         }
     }
 
-    /// Makes the request that a response with `psn` answers the oldest one, or finds that another
-    /// answer is missing before it.
+    /// Acknowledges all requests before the one with `psn`, and returns it as the oldest one.
+    /// Returns `None` if an earlier response is missing.
     fn reach(
         &mut self,
         cx: &mut Context<'_>,
@@ -338,11 +341,11 @@ impl Requester {
         Ok(())
     }
 
-    /// Takes a packet in the middle of the answer to the oldest request, if it is the next one and nothing
-    /// is wrong with it. Else nothing has changed.
+    /// Handles a MIDDLE packet of the response to the oldest request if it is valid and the next in
+    /// order. Otherwise returns false and changes nothing.
     ///
-    /// Timers and windows are updated by the packet that ends the response, which has come in the same buffer: no request
-    /// ends here.
+    /// The last packet of the response, which is in the same buffer, updates timers and windows: no
+    /// request ends here.
     pub(crate) fn handle_middle(
         &mut self,
         cx: &Context<'_>,
@@ -365,7 +368,7 @@ impl Requester {
         taken
     }
 
-    /// The response to the FLUSH or ATOMIC WRITE that is the oldest request.
+    /// Handles the response to the oldest request, a FLUSH or ATOMIC WRITE.
     fn on_placement_response(
         &mut self,
         cx: &mut Context<'_>,
@@ -402,7 +405,7 @@ impl Requester {
         Ok(())
     }
 
-    /// The oldest request has had its one response.
+    /// Completes the oldest request, which has received its only response packet.
     fn complete_answered(&mut self, cx: &mut Context<'_>, connection: &Connection, psn: Psn) {
         let cursor = self.snd_nxt();
         self.snd_una = psn.next();
@@ -414,7 +417,7 @@ impl Requester {
     }
 }
 
-/// Takes the next packet of the answer to a READ: its position, and its bytes.
+/// Stores the next packet of the response to a READ, given its position and payload.
 fn take_piece(
     cx: &Context<'_>,
     reads: ReadPlan,

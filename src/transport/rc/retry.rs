@@ -1,14 +1,14 @@
-//! How often a requester retries, and how long it waits for an acknowledgement.
+//! Retry budget and ACK timer of a requester.
 
 use std::time::Duration;
 
 use crate::time::{AckTimeout, Instant};
 
-/// `rnr_retry` of this value means for ever (IBTA vol 1, §9.7.5.2.8). `retry_cnt` knows no such
+/// Value of `rnr_retry` for unlimited retries (IBTA vol 1, §9.7.5.2.8). `retry_cnt` has no such
 /// value: 7 means seven.
 const RNR_RETRY_FOREVER: u8 = 7;
 
-/// The retries that a requester has left.
+/// The remaining retries of a requester.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RetryBudget {
     retry_cnt: u8,
@@ -18,12 +18,12 @@ pub(super) struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// Full budgets of this size.
+    /// Returns full budgets of the given sizes.
     pub(super) fn new(retry_cnt: u8, rnr_retry: u8) -> Self {
         Self { retry_cnt, rnr_retry, retries_left: retry_cnt, rnr_retries_left: rnr_retry }
     }
 
-    /// Takes over changed sizes. A budget is full when its size has changed, and otherwise as it was.
+    /// Applies changed sizes. A changed budget is refilled; an unchanged one keeps its value.
     pub(super) fn configure(&mut self, retry_cnt: u8, rnr_retry: u8) {
         if self.retry_cnt != retry_cnt {
             (self.retry_cnt, self.retries_left) = (retry_cnt, retry_cnt);
@@ -33,22 +33,23 @@ impl RetryBudget {
         }
     }
 
-    /// Fills both budgets.
+    /// Refills both budgets.
     pub(super) fn refill(&mut self) {
         self.retries_left = self.retry_cnt;
         self.rnr_retries_left = self.rnr_retry;
     }
 
-    /// Takes a retry after a NAK or a timeout. False when there was none left.
+    /// Takes a retry after a NAK or a timeout. Returns false if none is left.
     pub(super) fn spend_retry(&mut self) -> bool {
         let left = self.retries_left.checked_sub(1);
         self.retries_left = left.unwrap_or(0);
         left.is_some()
     }
 
-    /// Takes a retry after an RNR NAK. False when there was none left.
+    /// Takes a retry after an RNR NAK. Returns false if none is left.
     ///
-    /// The peer has answered: a requester that waits for ever may lose any number of requests meanwhile.
+    /// The peer has answered, so the other budget is refilled: a requester with unlimited RNR
+    /// retries may lose any number of requests in between.
     pub(super) fn spend_rnr_retry(&mut self) -> bool {
         if self.rnr_retry != RNR_RETRY_FOREVER {
             let Some(left) = self.rnr_retries_left.checked_sub(1) else { return false };
@@ -59,7 +60,7 @@ impl RetryBudget {
     }
 }
 
-/// The timer that expires when the peer does not answer.
+/// ACK timer: expires when the peer does not respond.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct AckTimer {
     /// `None`: it never expires.
@@ -72,26 +73,27 @@ impl AckTimer {
         Self { interval: timeout.interval(), deadline: None }
     }
 
-    /// Takes over a changed interval. A running timer goes on.
+    /// Applies a changed interval. A running timer continues.
     pub(super) fn configure(&mut self, timeout: AckTimeout) {
         self.interval = timeout.interval();
     }
 
-    /// Starts the timer if it does not run.
+    /// Starts the timer if it is not running.
     pub(super) fn start(&mut self, now: Instant) {
         if self.deadline.is_none() {
             self.deadline = self.after(now);
         }
     }
 
-    /// Starts a running timer anew.
+    /// Restarts a running timer.
     pub(super) fn restart(&mut self, now: Instant) {
         if self.deadline.is_some() {
             self.deadline = self.after(now);
         }
     }
 
-    /// Something was acknowledged: starts the timer anew if more is outstanding, and stops it otherwise.
+    /// Handles an acknowledgement: restarts the timer if packets are outstanding, and stops it
+    /// otherwise.
     pub(super) fn on_ack(&mut self, now: Instant, is_outstanding: bool) {
         self.deadline = if is_outstanding { self.after(now) } else { None };
     }

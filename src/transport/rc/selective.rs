@@ -1,23 +1,25 @@
-//! Whether a peer keeps what was sent behind a lost packet, so that the lost packet alone has to be sent again.
+//! Detection of peers that keep packets after a lost one, so that only the lost packet needs a
+//! retransmission.
 //!
-//! A peer that drops what comes behind a lost packet needs all of it again (go-back-N). One that keeps it, as
-//! ours do (`ahead`), needs only the lost packet, and its acknowledgement then names one that was not
-//! sent again. Nothing on the wire tells the two apart before, so a requester tries it: it sends one packet, and more
-//! with each acknowledgement, as after a timeout. With a peer that turns out to have kept nothing, that took some round
-//! trips longer than to send everything at once, so it is tried more and more rarely.
+//! A peer that drops the packets after a lost one needs all of them again (go-back-N). A peer that
+//! keeps them, as this implementation does (`ahead`), needs only the lost packet. Its next
+//! acknowledgement then covers packets that were not retransmitted. The protocol does not announce
+//! this ability, so a requester probes for it: it sends one packet, and one more with each
+//! acknowledgement, as after a timeout. With a peer that kept nothing, the probe takes some round
+//! trips longer than go-back-N. The requester therefore backs off exponentially.
 
-/// Losses before a peer is tried for the first time: most losses of a connection are its only ones.
+/// Losses before the first probe: most losses of a connection are its only ones.
 const FIRST_BACKOFF: u8 = 2;
 
-/// Losses after which a peer that has kept nothing is tried again, at most.
+/// Maximum number of losses before a peer that kept nothing is probed again.
 const MAX_BACKOFF: u8 = 64;
 
-/// Whether a peer keeps out-of-order packets, as far as the requester has found out.
+/// Whether a peer keeps out-of-order packets, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SelectiveSupport {
-    /// Losses until the next try: for them everything is sent again.
+    /// Losses until the next probe, recovered with go-back-N.
     backoff_left: u8,
-    /// Losses between the last try and the next. 0: the peer has kept data at the last try.
+    /// Losses between the last probe and the next. 0: the peer kept data at the last probe.
     backoff: u8,
 }
 
@@ -28,14 +30,14 @@ impl Default for SelectiveSupport {
 }
 
 impl SelectiveSupport {
-    /// A packet is lost. Returns whether to send it alone.
+    /// Records a loss. Returns whether to retransmit only the lost packet.
     pub(super) fn tries(&mut self) -> bool {
         let tries = self.backoff_left == 0;
         self.backoff_left = self.backoff_left.saturating_sub(1);
         tries
     }
 
-    /// A try is over: everything that was in flight has been acknowledged, or another packet is lost.
+    /// Ends a probe, because all packets in flight are acknowledged or another packet is lost.
     pub(super) fn conclude(&mut self, peer_kept_data: bool) {
         self.backoff = match peer_kept_data {
             true => 0,
@@ -77,7 +79,7 @@ mod tests {
         for _ in 0..10 {
             assert!(support.tries() && support.is_known());
             support.conclude(true);
-            // This try ends for another reason, and nothing is found out.
+            // This probe ends for another reason, without a result.
             assert!(support.tries());
         }
     }
