@@ -1,4 +1,4 @@
-//! The attributes of a queue pair: what `modify_qp` sets.
+//! Attributes of a queue pair, as set by `modify_qp`.
 
 use std::fmt;
 
@@ -12,25 +12,25 @@ use crate::psn::Psn;
 use crate::time::{AckTimeout, RnrTimer};
 use crate::wire::Transport;
 
-/// The service of a queue pair.
+/// The transport service of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 #[doc(alias = "ibv_qp_type")]
 pub enum QpType {
-    /// Reliable connection: everything arrives once and in order, or the queue pair fails.
+    /// Reliable connection: every message is delivered once and in order, or the queue pair fails.
     #[doc(alias = "IBV_QPT_RC")]
     Rc = 2,
-    /// Unreliable connection: SEND and WRITE of any length, without acknowledgement.
+    /// Unreliable connection: SEND and WRITE of any length, without acknowledgements.
     #[doc(alias = "IBV_QPT_UC")]
     Uc = 3,
-    /// Unreliable datagram: one packet to anybody.
+    /// Unreliable datagram: single-packet messages to any queue pair.
     #[doc(alias = "IBV_QPT_UD")]
     Ud = 4,
-    /// Extended reliable connection, the end that asks: RC without a receive queue, to a shared receive
-    /// queue of the peer that each request names.
+    /// Initiator of an extended reliable connection: RC without a receive queue. Each request goes
+    /// to a shared receive queue of the peer.
     #[doc(alias = "IBV_QPT_XRC_SEND")]
     XrcIni = 9,
-    /// Extended reliable connection, the end that answers: RC without a send queue.
+    /// Target of an extended reliable connection: RC without a send queue.
     #[doc(alias = "IBV_QPT_XRC_RECV")]
     XrcTgt = 10,
 }
@@ -39,13 +39,13 @@ impl QpType {
     /// Every type.
     pub const ALL: [Self; 5] = [Self::Rc, Self::Uc, Self::Ud, Self::XrcIni, Self::XrcTgt];
 
-    /// Whether it has a queue for send requests: all but XRC targets.
+    /// Whether it has a send queue: all types except XRC targets.
     pub(crate) const fn has_send_queue(self) -> bool {
         !matches!(self, Self::XrcTgt)
     }
 
-    /// Whether it has a queue for receive requests, its own or a shared one, from its creation on: all
-    /// but XRC, where each message names one.
+    /// Whether it has a receive queue, its own or a shared one, from its creation on: all types
+    /// except XRC, where each message selects a queue.
     pub(crate) const fn has_receive_queue(self) -> bool {
         !matches!(self, Self::XrcIni | Self::XrcTgt)
     }
@@ -60,7 +60,7 @@ impl QpType {
         }
     }
 
-    /// Whether nothing is lost: RC and XRC.
+    /// Whether the service is reliable: RC and XRC.
     pub(crate) const fn is_reliable(self) -> bool {
         matches!(self, Self::Rc | Self::XrcIni | Self::XrcTgt)
     }
@@ -89,26 +89,27 @@ impl fmt::Display for QpType {
 #[repr(u8)]
 #[doc(alias = "ibv_qp_state")]
 pub enum QpState {
-    /// As created: nothing may be posted, nothing arrives.
+    /// As created: no requests may be posted, and all packets are dropped.
     #[default]
     #[doc(alias = "IBV_QPS_RESET")]
     Reset = 0,
-    /// Receives may be posted, nothing arrives.
+    /// Receive requests may be posted, and all packets are dropped.
     #[doc(alias = "IBV_QPS_INIT")]
     Init = 1,
-    /// Ready to receive: the peer's requests are answered.
+    /// Ready to receive: the queue pair executes the peer's requests.
     #[doc(alias = "IBV_QPS_RTR")]
     Rtr = 2,
     /// Ready to send.
     #[doc(alias = "IBV_QPS_RTS")]
     Rts = 3,
-    /// Send queue drained, or draining: what has started is finished, nothing new is started.
+    /// Send queue drained or draining: started requests continue, and no request starts.
     #[doc(alias = "IBV_QPS_SQD")]
     Sqd = 4,
-    /// Send queue error, UC and UD: sends are flushed, receives go on. Only the device leads here.
+    /// Send queue error, UC and UD: send requests are flushed, and receiving continues. Only the
+    /// device enters this state.
     #[doc(alias = "IBV_QPS_SQE")]
     Sqe = 5,
-    /// Everything posted is flushed.
+    /// Error: all posted requests are flushed.
     #[doc(alias = "IBV_QPS_ERR")]
     Err = 6,
 }
@@ -138,13 +139,13 @@ impl fmt::Display for QpState {
 #[repr(u8)]
 #[doc(alias = "ibv_mig_state")]
 pub enum MigState {
-    /// On the primary path, and no other is armed.
+    /// On the primary path, without an armed alternate path.
     #[doc(alias = "IBV_MIG_MIGRATED")]
     Migrated = 0,
-    /// To be armed again.
+    /// Requests re-arming.
     #[doc(alias = "IBV_MIG_REARM")]
     Rearm = 1,
-    /// The alternate path may be taken at any time.
+    /// The path may migrate at any time.
     #[doc(alias = "IBV_MIG_ARMED")]
     Armed = 2,
 }
@@ -154,69 +155,70 @@ impl MigState {
     pub const ALL: [Self; 3] = [Self::Migrated, Self::Rearm, Self::Armed];
 }
 
-/// What a `modify_qp` sets; `None` leaves an attribute alone.
+/// Attributes for `modify_qp`; `None` leaves an attribute unchanged.
 ///
-/// Each transition needs some and takes some more (IBTA vol 1, §11.2.4.2); a
-/// [`ModifyError`](super::ModifyError) names what is missing or too much. For the usual ones there
-/// are [`InitAttr`], [`RtrAttr`] and [`RtsAttr`].
+/// Each transition requires some attributes and allows others (IBTA vol 1, §11.2.4.2); a
+/// [`ModifyError`](super::ModifyError) lists missing and surplus ones. [`InitAttr`], [`RtrAttr`]
+/// and [`RtsAttr`] cover the usual transitions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[doc(alias = "ibv_qp_attr")]
 pub struct QpAttr {
-    /// The state to go to; `None` for the one it is in.
+    /// The new state; `None` keeps the current one.
     pub state: Option<QpState>,
-    /// The state that the caller believes it to be in.
+    /// The state in which the caller assumes the queue pair to be.
     pub cur_state: Option<QpState>,
-    /// Index into the table of partition keys, which has one entry.
+    /// Index into the P_Key table.
     pub pkey_index: Option<u16>,
-    /// The port, of which there is one, number 1.
+    /// The port number, always 1.
     pub port_num: Option<u8>,
-    /// What peers may do through this queue pair; of interest are the `REMOTE_` flags.
+    /// Access rights of the peer through this queue pair; only the `REMOTE_` flags are used.
     #[doc(alias = "qp_access_flags")]
     pub access: Option<Access>,
-    /// UD: what a packet must carry to be taken.
+    /// UD: the queue key that received packets must have.
     pub qkey: Option<QKey>,
-    /// Payload of a full packet; the same at the peer.
+    /// Payload bytes of a full packet; must equal that of the peer.
     pub path_mtu: Option<Mtu>,
     /// The peer's queue pair.
     #[doc(alias = "dest_qp_num")]
     pub dest_qpn: Option<Qpn>,
-    /// The PSN that the peer starts with.
+    /// First PSN of the peer's requests.
     pub rq_psn: Option<Psn>,
-    /// The PSN to start with.
+    /// First PSN of own requests.
     pub sq_psn: Option<Psn>,
-    /// READs and atomics outstanding at the peer, at most.
+    /// Maximum number of READs and atomics outstanding at the peer.
     pub max_rd_atomic: Option<u8>,
-    /// READs and atomics that the peer may have outstanding here.
+    /// Maximum number of READs and atomics that the peer may have outstanding here.
     pub max_dest_rd_atomic: Option<u8>,
-    /// How long a peer must wait when there is no receive request.
+    /// Time that the peer must wait after an RNR NAK.
     pub min_rnr_timer: Option<RnrTimer>,
-    /// How long to wait for an acknowledgement.
+    /// Timeout for an acknowledgement.
     pub timeout: Option<AckTimeout>,
-    /// Attempts after the first without answer, 0 to 7.
+    /// Number of retries without a response, 0 to 7.
     pub retry_cnt: Option<u8>,
-    /// Attempts after the first that found no receive request, 0 to 6; 7 is for ever.
+    /// Number of retries after an RNR NAK, 0 to 6; 7 is unlimited.
     pub rnr_retry: Option<u8>,
-    /// The way to the peer.
+    /// The path to the peer.
     #[doc(alias = "ah_attr")]
     pub av: Option<AddressVector>,
-    /// Always refused: RoCE has no alternate path.
+    /// Always rejected: RoCE has no alternate path.
     #[doc(alias = "alt_ah_attr")]
     pub alt_path: Option<AddressVector>,
-    /// [`MigState::Migrated`] or nothing.
+    /// [`MigState::Migrated`] or `None`.
     pub path_mig_state: Option<MigState>,
-    /// Whether an event tells that the send queue is drained. It does unless told not to.
+    /// Whether to raise an event when the send queue is drained. The default is to raise it.
     pub en_sqd_async_notify: Option<bool>,
-    /// How fast requests are sent.
+    /// Rate limit for requests.
     pub rate_limit: Option<RateLimit>,
 }
 
 impl QpAttr {
-    /// The attributes of a transition that needs none: to RESET, ERR or SQD, or from SQD to RTS.
+    /// Returns the attributes of a transition without further ones: to RESET, ERR or SQD, or from
+    /// SQD to RTS.
     pub fn to(state: QpState) -> Self {
         Self { state: Some(state), ..Self::default() }
     }
 
-    /// Which attributes are set.
+    /// Returns the set of attributes that are present.
     pub fn mask(&self) -> AttrMask {
         let mut mask = AttrMask::empty();
         for (flag, is_set) in [
@@ -249,7 +251,7 @@ impl QpAttr {
 }
 
 impl QpAttr {
-    /// Takes over what `later` sets.
+    /// Copies the attributes that are present in `later`.
     pub(super) fn merge(&mut self, later: &Self) {
         macro_rules! take {
             ($($field:ident)*) => {$(
@@ -263,7 +265,7 @@ impl QpAttr {
 }
 
 bitflags! {
-    /// A set of attributes of a queue pair, by their names and values in verbs.
+    /// A set of attributes of a queue pair, with the names and values of verbs.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     #[doc(alias = "ibv_qp_attr_mask")]
     pub struct AttrMask: u32 {
@@ -313,13 +315,13 @@ bitflags! {
 }
 
 impl fmt::Display for AttrMask {
-    /// The names with commas between them: `PATH_MTU, DEST_QPN`.
+    /// Writes the names, separated by commas: `PATH_MTU, DEST_QPN`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         list(f, self.iter_names().map(|(name, _)| name))
     }
 }
 
-/// Names with commas between them.
+/// Writes names, separated by commas.
 pub(crate) fn list<'a>(
     f: &mut fmt::Formatter<'_>,
     names: impl Iterator<Item = &'a str>,
@@ -331,17 +333,17 @@ pub(crate) fn list<'a>(
     Ok(())
 }
 
-/// What RESET to INIT needs; port and partition are the only ones there are.
+/// Attributes for RESET to INIT. The port and the P_Key index have their default values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InitAttr {
     /// RC, UC and XRC.
     Connected {
-        /// What the peer may do: `REMOTE_` flags.
+        /// Access rights of the peer: `REMOTE_` flags.
         access: Access,
     },
     /// UD.
     Datagram {
-        /// What a packet must carry to be taken. Bit 31 needs `CAP_NET_RAW`.
+        /// The queue key that received packets must have. Bit 31 requires `CAP_NET_RAW`.
         qkey: QKey,
     },
 }
@@ -356,16 +358,16 @@ impl From<InitAttr> for QpAttr {
     }
 }
 
-/// What INIT to RTR needs.
+/// Attributes for INIT to RTR.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RtrAttr {
     /// RC, and XRC targets.
     Rc {
         /// The peer.
         peer: Peer,
-        /// READs and atomics that the peer may have outstanding here.
+        /// Maximum number of READs and atomics that the peer may have outstanding here.
         max_dest_rd_atomic: u8,
-        /// Time that the peer must wait when there is no receive request.
+        /// Time that the peer must wait after an RNR NAK.
         min_rnr_timer: RnrTimer,
     },
     /// UC, and XRC initiators, which receive no requests.
@@ -373,20 +375,20 @@ pub enum RtrAttr {
         /// The peer.
         peer: Peer,
     },
-    /// UD, which has no peer of its own.
+    /// UD, which has no fixed peer.
     Ud,
 }
 
-/// The other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
-    /// The way to it.
+    /// The path to it.
     pub av: AddressVector,
     /// Its queue pair.
     pub dest_qpn: Qpn,
-    /// The PSN it starts with.
+    /// First PSN of its requests.
     pub rq_psn: Psn,
-    /// Payload of a full packet; it must have the same.
+    /// Payload bytes of a full packet; must equal that of the peer.
     pub path_mtu: Mtu,
 }
 
@@ -412,32 +414,32 @@ impl From<RtrAttr> for QpAttr {
     }
 }
 
-/// What RTR to RTS needs.
+/// Attributes for RTR to RTS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RtsAttr {
     /// RC, and XRC initiators.
     Rc {
-        /// The PSN to start with.
+        /// First PSN of own requests.
         sq_psn: Psn,
-        /// How long to wait for an acknowledgement.
+        /// Timeout for an acknowledgement.
         timeout: AckTimeout,
-        /// Attempts after the first without answer, 0 to 7.
+        /// Number of retries without a response, 0 to 7.
         retry_cnt: u8,
-        /// Attempts after the first that found no receive request, 0 to 6; 7 is for ever.
+        /// Number of retries after an RNR NAK, 0 to 6; 7 is unlimited.
         rnr_retry: u8,
-        /// READs and atomics outstanding at the peer, at most.
+        /// Maximum number of READs and atomics outstanding at the peer.
         max_rd_atomic: u8,
     },
-    /// XRC targets, which ask for nothing: neither is of any effect.
+    /// XRC targets, which send no requests: neither attribute has an effect.
     XrcTgt {
-        /// The PSN to start with.
+        /// First PSN of own requests.
         sq_psn: Psn,
-        /// How long to wait for an acknowledgement.
+        /// Timeout for an acknowledgement.
         timeout: AckTimeout,
     },
     /// UC and UD.
     Unreliable {
-        /// The PSN to start with.
+        /// First PSN of own requests.
         sq_psn: Psn,
     },
 }
@@ -468,7 +470,7 @@ mod tests {
 
     #[test]
     fn masks_have_the_values_of_ibv_qp_attr_mask() {
-        // CAP (1 << 19) cannot be modified, and there is no bit 21 to 24.
+        // CAP (1 << 19) cannot be modified, and bits 21 to 24 are not assigned.
         assert_eq!(AttrMask::all().bits(), 0x217_ffff);
         assert_eq!(AttrMask::AV.bits(), 128);
         assert_eq!(AttrMask::PATH_MIG_STATE.bits(), 262_144);

@@ -8,48 +8,50 @@ use crate::transport::window::DEFAULT_RECEIVE_BUFFER;
 /// Configuration of an engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// The GID table, which `sgid_index` counts: the device's addresses, each in a slot of its own.
+    /// The GID table, indexed by `sgid_index`: one slot for each address of the device.
     pub gids: Vec<Gid>,
-    /// The P_Key table, which `pkey_index` counts: the partitions that the port belongs to, as a full
-    /// member or a limited one. There is one at least.
+    /// The P_Key table, indexed by `pkey_index`: the partitions of the port, with full or limited
+    /// membership. It has at least one entry.
     pub pkeys: Vec<PKey>,
-    /// The largest path MTU that the port's interface carries.
+    /// The largest path MTU that the port's interface supports.
     pub active_mtu: Mtu,
-    /// The receive buffer of the device's own socket, in bytes as the kernel counts. READs ask for
-    /// no more at once than it holds.
+    /// Receive buffer of the device's own socket, in bytes as the kernel counts. Outstanding READs
+    /// request at most as much as it holds.
     pub receive_buffer: u64,
-    /// The receive buffer that a peer is assumed to have, until
-    /// [`Engine::set_peer_receive_buffer`](super::Engine::set_peer_receive_buffer) tells better. The default is that of a socket that asked
-    /// for nothing, because what does not fit is lost.
+    /// Assumed receive buffer of a peer, until
+    /// [`Engine::set_peer_receive_buffer`](super::Engine::set_peer_receive_buffer) sets it. The
+    /// default is the kernel's default for sockets, because packets beyond the buffer are lost.
     pub peer_receive_buffer: u64,
-    /// Bytes of requests, and of answers, that are kept while one before them is missing, of all RC and XRC
-    /// connections together, and four fifths of them of one connection's requests or answers at most. What does not
-    /// fit is dropped, and with 0 everything is, as an adapter does: then whatever was in flight behind a lost packet
-    /// has to be sent again. The default is what a socket's receive buffer holds.
+    /// Bytes of out-of-order requests and responses that all RC and XRC connections together keep.
+    /// The requests or responses of one connection may use at most four fifths of them. Packets
+    /// beyond the limit are dropped. With 0 all of them are dropped, as by a hardware adapter, and
+    /// a loss requires the retransmission of all packets in flight after it. The default is the
+    /// default receive buffer of a socket.
     pub reorder_buffer: u64,
-    /// Queue pairs at most.
+    /// Maximum number of queue pairs.
     pub max_qp: usize,
-    /// READs and atomics that one queue pair may have outstanding, in either direction.
+    /// Maximum number of READs and atomics that one queue pair may have outstanding, in each
+    /// direction.
     pub max_rd_atomic: u8,
-    /// Multicast groups that the device may belong to at once. Each takes a socket.
+    /// Maximum number of multicast groups that the device is a member of. Each takes a socket.
     pub max_mcast_grp: usize,
-    /// Queue pairs that may be attached to one multicast group.
+    /// Maximum number of queue pairs attached to one multicast group.
     pub max_mcast_qp_attach: usize,
-    /// The low 6 bits of every queue pair number: the shard's.
+    /// The low 6 bits of every queue pair number: the shard number.
     pub shard: u8,
-    /// How many shards the device has. With the same remainder by it, numbers of shared receive queues are
-    /// of the same shard.
+    /// Number of shards of the device. Shared receive queue numbers with the same remainder modulo
+    /// this belong to the same shard.
     pub shards: u8,
-    /// The driver of the engine reads the receive queues of hosts of this machine
-    /// ([`Engine::poll_backlog`](super::Engine::poll_backlog)). UC and UD packets to them are then limited by the bytes received,
-    /// and not by time.
+    /// The driver of the engine can query the receive queues of this host's addresses
+    /// ([`Engine::poll_backlog`](super::Engine::poll_backlog)). UC and UD packets to them are then
+    /// limited by the bytes received instead of an assumed drain rate.
     pub watches_backlogs: bool,
-    /// Of so many queue pairs that were destroyed the counters are kept, the last ones.
+    /// Number of destroyed queue pairs to keep counters of, the most recent ones.
     pub remembers_ended: usize,
 }
 
 impl Config {
-    /// A device with one address, defaults for the rest.
+    /// Returns the configuration of a device with one address and defaults otherwise.
     pub fn new(address: IpAddr) -> Self {
         Self {
             gids: vec![address.into()],
@@ -59,9 +61,9 @@ impl Config {
             peer_receive_buffer: DEFAULT_RECEIVE_BUFFER,
             reorder_buffer: DEFAULT_RECEIVE_BUFFER,
             max_qp: 1 << 17,
-            // What kernel rxe allows; an adapter has 16.
+            // The limit of kernel rxe; a hardware adapter has 16.
             max_rd_atomic: 128,
-            // Half of the descriptors that a process usually may have.
+            // Half of the usual limit on open files of a process.
             max_mcast_grp: 512,
             max_mcast_qp_attach: 256,
             shard: 0,

@@ -1,4 +1,4 @@
-//! Attributes that a queue pair is created with.
+//! Attributes for the creation of a queue pair.
 
 use thiserror::Error;
 
@@ -7,7 +7,7 @@ use crate::engine::post::QpCap;
 use crate::engine::send_ops::SendOps;
 use crate::ids::{CqId, PdId, Srqn, XrcdId};
 
-/// Attributes that a queue pair is created with.
+/// Attributes for the creation of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_qp_init_attr")]
 pub struct QpInit {
@@ -15,26 +15,29 @@ pub struct QpInit {
     pub qp_type: QpType,
     /// The protection domain of its memory.
     pub pd: PdId,
-    /// Where send requests complete. XRC targets have no send queue and ignore it; others need it.
+    /// Completion queue of send requests. XRC targets have no send queue and ignore it; other types
+    /// require it.
     pub send_cq: Option<CqId>,
-    /// Where receive requests complete. XRC queue pairs have no receive queue and ignore it; others need it.
+    /// Completion queue of receive requests. XRC queue pairs have no receive queue and ignore it;
+    /// other types require it.
     pub recv_cq: Option<CqId>,
     /// Its limits.
     pub cap: QpCap,
-    /// Every send request is announced, signaled or not.
+    /// Every send request creates a completion, signaled or not.
     pub sq_sig_all: bool,
-    /// The shared receive queue that it takes from, instead of one of its own. Not of XRC.
+    /// The shared receive queue to use instead of its own. Not for XRC.
     pub srq: Option<Srqn>,
-    /// The operations that will be posted to its send queue, and no others; `None` for all that the
-    /// service has.
+    /// The only operations that will be posted to its send queue; `None` for all that the service
+    /// has.
     pub send_ops: Option<SendOps>,
-    /// Of an XRC target: the domain of the shared receive queues that requests may name. It needs
-    /// neither protection domain nor completion queues.
+    /// XRC target: the domain of the shared receive queues for its messages. It needs neither
+    /// protection domain nor completion queues.
     pub xrcd: Option<XrcdId>,
 }
 
 impl QpInit {
-    /// The completion queues of its send and its receive requests, as far as it has such queues.
+    /// Returns the completion queues of its send and receive requests, as far as it has these
+    /// queues.
     pub(super) fn cqs(&self) -> Result<(Option<CqId>, Option<CqId>), CreateError> {
         let qp_type = self.qp_type;
         let needed = |cq: Option<CqId>, has_queue: bool, queue| match cq {
@@ -54,18 +57,18 @@ pub enum CreateError {
     /// The device is full.
     #[error("the device has {max} queue pairs and takes no more")]
     TooMany {
-        /// Queue pairs allowed.
+        /// Maximum number of queue pairs.
         max: usize,
     },
     /// There is no such shared receive queue.
     #[error("shared receive queue {0} does not exist")]
     NoSuchSrq(Srqn),
-    /// So many queue pairs were destroyed of late that no number is free. They rest for ten seconds,
-    /// because peers may still send.
+    /// No number is free, because too many queue pairs were destroyed recently. Numbers stay
+    /// reserved for ten seconds, because peers may still send to them.
     #[doc(alias = "ENOMEM")]
     #[error("the numbers of {resting} queue pairs that were destroyed of late are not free yet")]
     NumbersRest {
-        /// How many numbers.
+        /// Number of reserved numbers.
         resting: usize,
     },
     /// The service does not have such operations.
@@ -74,25 +77,25 @@ pub enum CreateError {
     SendOps {
         /// The type of the queue pair.
         qp_type: QpType,
-        /// What it does not have.
+        /// The unsupported operations.
         surplus: SendOps,
     },
-    /// Requests of XRC name the queue, and those of other services take from none that is for XRC.
+    /// XRC requests carry the number of their queue, and other services cannot use an XRC queue.
     #[error(
         "{qp_type} queue pairs do not take from shared receive queue {srqn}: it is for {other}"
     )]
     SrqType {
         /// The queue.
         srqn: Srqn,
-        /// What was to take from it.
+        /// Type of the queue pair that was to use it.
         qp_type: QpType,
-        /// What may.
+        /// Valid users of the queue.
         other: &'static str,
     },
-    /// An XRC target takes from the shared receive queues of a domain.
+    /// An XRC target needs the domain of its shared receive queues.
     #[error("an XRC target needs an XRC domain")]
     NoXrcd,
-    /// The requests of a queue have to complete somewhere.
+    /// The queue needs a completion queue for its requests.
     #[doc(alias = "EINVAL")]
     #[error("{qp_type} queue pairs need a completion queue for {queue} requests")]
     NoCq {

@@ -1,4 +1,4 @@
-//! Attributes of a queue pair as C has them: a structure in which each has a place, and a mask.
+//! Attributes of a queue pair in the layout of C: a structure with all of them, and a mask.
 
 use crate::engine::QpInfo;
 use crate::engine::attr::{AttrMask, MigState, QpAttr, QpState};
@@ -11,11 +11,11 @@ use crate::net::AddressVector;
 use crate::psn::Psn;
 use crate::time::{AckTimeout, RnrTimer};
 
-/// The attributes of a queue pair, each with the number that C has for it. What it holds beside a
-/// mask means nothing.
+/// The attributes of a queue pair, each with the numeric value of C. Attributes outside of the mask
+/// are ignored.
 ///
-/// [`select`](Self::select) makes of it what [`Engine::modify_qp`](super::Engine::modify_qp) takes;
-/// [`of`](Self::of) fills it from what [`Engine::query_qp`](super::Engine::query_qp) answers.
+/// [`select`](Self::select) converts it for [`Engine::modify_qp`](super::Engine::modify_qp);
+/// [`of`](Self::of) fills it from the result of [`Engine::query_qp`](super::Engine::query_qp).
 ///
 /// ```
 /// use softroce::engine::{AttrMask, FlatAttr, QpAttr, QpState};
@@ -64,7 +64,7 @@ pub struct FlatAttr {
 const CAP: u32 = 1 << 19;
 
 impl Default for FlatAttr {
-    /// Zeros.
+    /// Returns zeros.
     fn default() -> Self {
         let nowhere = AddressVector { hop_limit: 0, ..AddressVector::to(Gid([0; 16])) };
         Self {
@@ -98,18 +98,18 @@ impl Default for FlatAttr {
     }
 }
 
-/// Reads one attribute if the mask has it.
+/// Reads one attribute if the mask contains it.
 struct Reader {
     mask: AttrMask,
 }
 
 impl Reader {
-    /// A value that any number is.
+    /// Returns an attribute for which every number is valid.
     fn any<T>(&self, attribute: AttrMask, value: T) -> Option<T> {
         self.mask.contains(attribute).then_some(value)
     }
 
-    /// A value that not every number is.
+    /// Returns an attribute for which only some numbers are valid.
     fn one<T>(
         &self,
         attribute: AttrMask,
@@ -127,12 +127,12 @@ impl Reader {
 }
 
 impl FlatAttr {
-    /// The attributes that `mask`, a set of `ibv_qp_attr_mask`, says are given.
+    /// Returns the attributes in `mask`, a set of `ibv_qp_attr_mask`.
     ///
     /// # Errors
     ///
-    /// [`ModifyError::UnknownAttributes`], [`ModifyError::Cap`], [`ModifyError::Value`]. Whether a
-    /// step takes them is not looked at.
+    /// [`ModifyError::UnknownAttributes`], [`ModifyError::Cap`], [`ModifyError::Value`]. The
+    /// function does not check whether a transition allows the attributes.
     pub fn select(&self, mask: u32) -> Result<QpAttr, ModifyError> {
         let unknown = mask & !(AttrMask::all().bits() | CAP);
         if unknown != 0 {
@@ -196,7 +196,7 @@ impl FlatAttr {
             .transpose()
     }
 
-    /// Returns every attribute of a queue pair. An attribute that it was never given is zero.
+    /// Returns every attribute of a queue pair. An attribute that was never set is zero.
     pub fn of(info: &QpInfo) -> Self {
         let QpInfo { state, attr, init, sq_draining, .. } = info;
         let empty = Self::default();
@@ -238,7 +238,7 @@ mod tests {
     use crate::mem::Memory;
     use crate::time::Instant;
 
-    /// Every place has a value of its own, and each is all right.
+    /// Returns valid attributes, each with a distinct value.
     fn full() -> FlatAttr {
         FlatAttr {
             qp_state: 3,

@@ -1,12 +1,12 @@
-//! The GID table: slots for the device's addresses, which may be empty for a time.
+//! The GID table: slots for the device's addresses, which may be temporarily empty.
 
 use crate::engine::Engine;
 use crate::ids::Gid;
 
 impl Engine {
-    /// An address of the device has gone, or has come back. Its slot of the GID table is its own
-    /// meanwhile, and is empty: no new path leads from there. Paths that do stay, and what leaves by them
-    /// is for the port to carry or to lose.
+    /// Records that an address of the device was removed or added again. An empty slot of the GID
+    /// table stays reserved for its address, and no new path may use it. Existing paths keep it;
+    /// the port may then fail to send their packets.
     pub fn set_gid_present(&mut self, index: usize, is_present: bool) {
         self.empty_gids.retain(|empty| *empty != index);
         if !is_present {
@@ -14,7 +14,7 @@ impl Engine {
         }
     }
 
-    /// The GID with this index; `None` when its slot is empty, or there is no such slot.
+    /// Returns the GID with this index; `None` if its slot is empty or does not exist.
     pub fn gid(&self, index: usize) -> Option<Gid> {
         let gid = self.config.gids.get(index).copied();
         gid.filter(|_| !self.empty_gids.contains(&index))

@@ -1,4 +1,4 @@
-//! The multicast groups of a device, and delivery to their members.
+//! Multicast groups of a device, and delivery to their members.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -12,16 +12,16 @@ use crate::transport::outputs::DropReason;
 use crate::wire::Datagram;
 use crate::wire::icrc::{Flow, Verdict};
 
-/// The groups of a device, with the slots of their members in the order attached.
+/// The groups of a device, with the slots of their members in the order of attachment.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     members: HashMap<IpAddr, Vec<usize>>,
-    /// Groups that have lost their last member.
+    /// Groups without a member, which the port must leave.
     left: VecDeque<IpAddr>,
 }
 
 impl Groups {
-    /// Adds a member, which may be one already. True when it is the first.
+    /// Adds a member, unless it is one already. Returns whether the port must join the group.
     pub(super) fn attach(&mut self, group: IpAddr, slot: usize) -> bool {
         let members = self.members.entry(group).or_default();
         if members.contains(&slot) {
@@ -29,13 +29,13 @@ impl Groups {
         }
         members.push(slot);
         let first = members.len() == 1;
-        // Left and joined again before anybody has looked: it was never left.
+        // The port has not left the group yet, so it remains a member.
         let unseen = self.left.iter().position(|left| *left == group);
         let still_joined = unseen.and_then(|at| self.left.remove(at)).is_some();
         first && !still_joined
     }
 
-    /// Removes a member. False when it was none.
+    /// Removes a member. Returns false if it was not a member.
     pub(super) fn detach(&mut self, group: IpAddr, slot: usize) -> bool {
         let Some(members) = self.members.get_mut(&group) else { return false };
         let Some(at) = members.iter().position(|member| *member == slot) else { return false };
@@ -54,7 +54,7 @@ impl Groups {
         }
     }
 
-    /// The groups of a member, in order.
+    /// Returns the groups of a member, sorted.
     pub(super) fn of(&self, slot: usize) -> Vec<IpAddr> {
         let of_member = self.members.iter().filter(|(_, members)| members.contains(&slot));
         let mut groups: Vec<_> = of_member.map(|(group, _)| *group).collect();
@@ -77,10 +77,10 @@ impl Groups {
         self.left.pop_front()
     }
 
-    /// Takes a packet to a group: each member that admits it gets a copy, but for the queue pair that has
-    /// sent it. `ours` are the device's addresses.
+    /// Delivers a packet to a group: each member that admits it gets a copy, except the queue pair
+    /// that sent it. `ours` are the device's addresses.
     ///
-    /// A member that does not take its copy is a drop of its own. The error is one for all.
+    /// A member that does not accept its copy counts a drop. An error applies to all members.
     pub(super) fn deliver(
         &self,
         qps: &mut QpTable,
@@ -95,7 +95,7 @@ impl Groups {
         if packet.bth.dest_qp != Qpn::MULTICAST {
             return Err(DropReason::WrongAddress);
         }
-        // Every sender numbers its packets in its own way, so the check assumes no sequence.
+        // Each sender has its own sequence of identifications, so the check predicts none.
         let verdict = flow.check(meta.ipv4, segment, bytes);
         if verdict == Verdict::Bad {
             return Err(DropReason::BadIcrc);

@@ -1,4 +1,4 @@
-//! The two halves of a queue pair: one sends requests, the other executes those of the peer.
+//! The two halves of a queue pair: one sends requests, the other executes requests of the peer.
 //!
 //! | type | send half | receive half |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | UC | [`UcSender`] | [`UcReceiver`] |
 //! | UD | [`UdSender`] | [`UdReceiver`] |
 //!
-//! Methods here exist for every service. What only RC and XRC have, the queue pair asks their half for:
-//! [`Halves::requester`], [`Halves::responder`].
+//! The methods here exist for every service. For the functions of RC and XRC only, the queue pair
+//! uses [`Halves::requester`] and [`Halves::responder`].
 
 use crate::engine::attr::QpType;
 use crate::engine::post::QpCap;
@@ -32,14 +32,14 @@ use crate::transport::window::Windows;
 use crate::transport::work::{SendRequest, WcStatus};
 use crate::wire::Datagram;
 
-/// The halves that a queue pair of some type has.
+/// The halves of a queue pair, by its type.
 #[derive(Debug)]
 pub(crate) struct Halves {
     pub(crate) send: Option<SendHalf>,
     pub(crate) receive: Option<ReceiveHalf>,
 }
 
-/// The half that sends requests, and takes the responses to them.
+/// The half that sends requests and receives their responses.
 #[expect(clippy::large_enum_variant, reason = "most queue pairs are RC, and each has its own box")]
 #[derive(Debug)]
 pub(crate) enum SendHalf {
@@ -48,7 +48,7 @@ pub(crate) enum SendHalf {
     Ud(UdSender),
 }
 
-/// The half that takes requests, and sends the responses to them.
+/// The half that receives requests and sends their responses.
 #[derive(Debug)]
 pub(crate) enum ReceiveHalf {
     Rc(Responder),
@@ -56,7 +56,7 @@ pub(crate) enum ReceiveHalf {
     Ud(UdReceiver),
 }
 
-/// Evaluates an expression for the sender of whichever service.
+/// Evaluates an expression for the sender of any service.
 macro_rules! for_sender {
     ($half:expr, $sender:ident => $value:expr) => {
         match $half {
@@ -115,12 +115,12 @@ impl Halves {
         self.send.as_ref().is_some_and(|send| for_sender!(send, s => s.may_transmit(state)))
     }
 
-    /// Whether no request that has sent packets is unfinished.
+    /// Whether every request with sent packets is finished.
     pub(crate) fn is_drained(&self) -> bool {
         self.send.as_ref().is_none_or(|send| for_sender!(send, s => s.is_drained()))
     }
 
-    /// Ends every send request with "flushed", in the order posted.
+    /// Completes all send requests as flushed, in posting order.
     pub(crate) fn flush_sends(&mut self, cx: &mut Context<'_>, id: &Identity) {
         let Some(send) = &mut self.send else { return };
         while !send.queue().is_empty() {
@@ -128,8 +128,8 @@ impl Halves {
         }
     }
 
-    /// Marks as faulted the memory that the last packets were written to: its message or request fails with the next
-    /// packet.
+    /// Marks the memory written by the last packets as faulted, so that the message or request
+    /// fails with its next packet.
     pub(crate) fn mark_faulted(&mut self) {
         if let Some(requester) = self.requester_mut() {
             requester.mark_faulted();
@@ -145,7 +145,7 @@ impl SendHalf {
         for_sender!(self, sender => sender.queue())
     }
 
-    /// Appends a request of `length` bytes. Each request of UD has a destination.
+    /// Appends a request of `length` bytes. A UD request has a destination.
     #[inline]
     pub(crate) fn post(&mut self, request: &mut SendRequest, length: u32, to: Option<Destination>) {
         match (self, to) {
@@ -175,7 +175,7 @@ impl SendHalf {
         }
     }
 
-    /// Appends request packets to `out`. The caller has asked [`Halves::may_transmit`].
+    /// Appends request packets to `out`. The caller has checked [`Halves::may_transmit`].
     #[inline]
     pub(crate) fn transmit(
         &mut self,
@@ -198,7 +198,7 @@ impl SendHalf {
         }
     }
 
-    /// Ends the oldest request with `status`.
+    /// Completes the oldest request with `status`.
     pub(crate) fn fail_oldest(&mut self, cx: &mut Context<'_>, id: &Identity, status: WcStatus) {
         for_sender!(self, sender => sender.fail_oldest(cx, id, status));
     }
@@ -214,7 +214,7 @@ impl ReceiveHalf {
         }
     }
 
-    /// Takes a request packet.
+    /// Handles a request packet.
     #[inline]
     pub(crate) fn handle_request(
         &mut self,
@@ -245,8 +245,8 @@ impl ReceiveHalf {
         }
     }
 
-    /// Takes a packet like the one before it, in the middle of a message, if nothing is wrong with it. Else nothing
-    /// has changed.
+    /// Handles a MIDDLE packet like the previous one if it is valid. Otherwise returns false and
+    /// changes nothing.
     pub(crate) fn handle_middle(
         &mut self,
         cx: &mut Context<'_>,
@@ -260,7 +260,7 @@ impl ReceiveHalf {
         }
     }
 
-    /// Returns the message that arrives packet by packet. One of UD is a single packet.
+    /// Returns the message that is being received. A UD message is a single packet.
     pub(crate) fn message(&mut self) -> Option<&mut Inbound> {
         match self {
             Self::Rc(responder) => Some(responder.message()),

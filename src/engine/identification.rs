@@ -1,41 +1,43 @@
-//! Prediction of IPv4 identifications that a socket hides.
+//! Prediction of IPv4 identifications that a socket does not report.
 //!
-//! The ICRC covers the identification, so it can be recovered from the ICRC, but then 16 of its 32 bits check nothing.
-//! The receiver therefore predicts the identifications of a peer, and rejects others once its predictions are right.
-//! Identifications of this stack are predictable: a packet from an unconnected socket has its index in the burst, and the
-//! kernel counts the packets of a connected socket from a random number. The first packets that it counts are copies of
-//! packets that have just come with an index.
+//! The ICRC covers the identification. It can be recovered from the ICRC, but then 16 of the 32
+//! bits check nothing. The receiver therefore predicts the identifications of a peer, and rejects
+//! others once its predictions are correct. Identifications of this implementation are predictable:
+//! a packet from an unconnected socket has its index in the burst, and the kernel counts the
+//! packets of a connected socket from a random number. The first counted packets are copies of
+//! packets that have just arrived with an index.
 
 use crate::net::{Ipv4Fields, SHORT};
 use crate::wire::icrc::{Flow, Verdict};
 use crate::wire::packet::ICRC_LEN;
 
-/// Identifications below this are an index in a burst.
+/// Identifications below this are indexes in a burst.
 const MAX_BURST_INDEX: u16 = 64;
 
-/// Maximum distance of successive identifications that are counted: as many packets may be lost or late.
+/// Maximum distance between successive counted identifications: up to this number of packets may be
+/// lost or late.
 const ID_WINDOW: u16 = 64;
 
 /// Number of predicted packets after which other identifications are rejected.
 const PREDICTABLE_AFTER: u8 = 16;
 
-/// Number of successive unpredicted packets after which prediction starts again: a route may have changed. One corrupt
-/// packet in 65,536 counts as one.
+/// Number of successive unpredicted packets after which prediction restarts, because a route may
+/// have changed. One in 65,536 corrupt packets counts as an unpredicted one.
 const RESET_AFTER: u8 = 4;
 
-/// Identifications of one peer so far.
+/// History of the identifications of one peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Identification {
     predictable: u8,
     surprises: u8,
-    /// Last identification that was counted.
+    /// Last counted identification.
     count: Option<u16>,
     /// ICRC of the last packet with the expected index.
     last: u32,
 }
 
 impl Identification {
-    /// Checks the ICRC of a datagram as [`Flow::check`] does. Bad also for an identification that is rejected.
+    /// Checks the ICRC of a datagram as [`Flow::check`] does. A rejected identification is bad too.
     #[inline]
     pub(crate) fn check(
         &mut self,
@@ -91,7 +93,7 @@ impl Identification {
         self.surprises += 1;
         let is_taken = !is_habit || self.surprises >= RESET_AFTER;
         if is_taken {
-            // Its identifications cannot be predicted. If it counts them, this is the last one.
+            // The identifications cannot be predicted. If the peer counts, this is the last one.
             *self = Self { count: Some(id), ..Self::default() };
         }
         is_taken
@@ -103,7 +105,8 @@ impl Identification {
         true
     }
 
-    /// Returns whether the identification is near the last counted one. If it is ahead, it is the last counted one now.
+    /// Returns whether the identification is near the last counted one. If it is ahead, it becomes
+    /// the last counted one.
     fn is_near(&mut self, id: u16) -> bool {
         let Some(count) = self.count else { return false };
         let (on, back) = (id.wrapping_sub(count), count.wrapping_sub(id));
@@ -125,7 +128,7 @@ impl Identification {
     }
 }
 
-/// The ICRC at the end of a datagram.
+/// Returns the ICRC at the end of a datagram.
 fn icrc(datagram: &[u8]) -> u32 {
     datagram.last_chunk::<ICRC_LEN>().map_or(0, |icrc| u32::from_le_bytes(*icrc))
 }
@@ -134,7 +137,7 @@ fn icrc(datagram: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// A peer, and the datagrams that it sends.
+    /// A peer and its datagrams.
     struct Peer {
         flow: Flow,
         seen: Identification,
@@ -147,14 +150,14 @@ mod tests {
             Self { flow, seen: Identification::default() }
         }
 
-        /// One that is known to number its packets predictably.
+        /// Returns a peer that is known to use predictable identifications.
         fn predictable() -> Self {
             let mut peer = Self::new();
             assert!((0..PREDICTABLE_AFTER).all(|number| peer.sends(number, 0)));
             peer
         }
 
-        /// A datagram filled with a number, which leaves with this identification.
+        /// Returns a datagram filled with a number, with this identification.
         fn datagram(&self, number: u8, id: u16) -> [u8; 84] {
             let mut datagram = [number; 84];
             self.flow.seal(id, &mut datagram);
@@ -165,7 +168,7 @@ mod tests {
             self.seen.check(&self.flow, None, 0, datagram)
         }
 
-        /// Whether it is taken, for what it is.
+        /// Returns whether the datagram is accepted; also checks its verdict.
         fn sends(&mut self, number: u8, id: u16) -> bool {
             let good = if id == 0 { Verdict::Good } else { Verdict::Recovered { id } };
             let verdict = self.check(&self.datagram(number, id));
@@ -181,7 +184,7 @@ mod tests {
     fn a_peer_with_varying_identifications_is_taken_as_it_is() {
         let mut peer = Peer::new();
         let ids = (0..100).map(|n| 0x1234_u16.wrapping_mul(n) | 0x100);
-        // In a row past zero, which looks like places in a burst, and with gaps.
+        // A sequence past zero, which looks like burst indexes, and one with gaps.
         let ids = ids.chain(0xffc0..=0xffff).chain(0..400).chain((500..60_000).step_by(777));
         for (id, number) in ids.zip((0..100).cycle()) {
             assert!(peer.sends(number, id), "{id:#x}");
@@ -201,7 +204,7 @@ mod tests {
     fn a_predictable_peer_begins_to_count_with_a_copy() {
         let mut peer = Peer::predictable();
         assert!(peer.sends(200, 0) && peer.sends(200, 0xfff0), "the same");
-        // Past the end, past packets that are lost, and late ones; what is not counted meanwhile as well.
+        // Past the end, past lost packets, and late ones; also uncounted packets in between.
         for id in
             [0xfff1, 0xfff2, 0xfff8, 0xfff7, 0, 0xffff, 0, 1, 2, 60, 30, 61, 100, 1, 0, 101, 164]
         {
@@ -232,7 +235,7 @@ mod tests {
         for start in (1..200).chain(0xff00..=0xffff) {
             let mut peer = Peer::predictable();
             assert!(peer.sends(200, 0) && peer.sends(200, start), "copy with {start}");
-            // The sender repeats its first three datagrams, and all later ones leave once.
+            // The sender repeats its first three datagrams, and sends all later ones once.
             for step in 1..200_u16 {
                 let (id, number) = (start.wrapping_add(step), (step % 100) as u8);
                 let is_copied = step < 3;

@@ -1,7 +1,8 @@
-//! Multicast: groups, and the queue pairs that belong to them.
+//! Multicast: groups, and the queue pairs that are attached to them.
 //!
-//! A group is an IP address. The driver of the engine makes the port join it with its first member and leave it with
-//! its last. A packet to a group is checked once, and each member that accepts it gets a copy (IBTA vol 1, §10.5).
+//! A group is an IP address. The driver of the engine makes the port join it with its first member
+//! and leave it with its last one. A packet to a group is checked once, and each member that admits
+//! it gets a copy (IBTA vol 1, §10.5).
 
 use std::net::IpAddr;
 
@@ -10,7 +11,8 @@ use thiserror::Error;
 use crate::engine::{Config, Engine, QpType};
 use crate::ids::{Gid, Qpn};
 
-/// Why a queue pair was not attached to a group or detached from one. Nothing has changed.
+/// Error for a queue pair that was not attached to a group or detached from one. Nothing has
+/// changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum McastError {
@@ -18,7 +20,7 @@ pub enum McastError {
     #[doc(alias = "EINVAL")]
     #[error("queue pair {0} does not exist")]
     NoSuchQp(Qpn),
-    /// Only datagrams go to groups.
+    /// Only UD queue pairs can be attached to groups.
     #[doc(alias = "EINVAL")]
     #[error("a queue pair of {found} cannot belong to a multicast group, only one of UD")]
     Service {
@@ -29,33 +31,33 @@ pub enum McastError {
     #[doc(alias = "EINVAL")]
     #[error("{gid} is no multicast group: those are ::ffff:224.0.0.0/100 and ff00::/8")]
     NotAGroup {
-        /// What was given.
+        /// The given GID.
         gid: Gid,
     },
-    /// No address of the device is of the group's IP version.
+    /// No address of the device has the group's IP version.
     #[doc(alias = "EINVAL")]
     #[error("group {gid} is of another IP version than the device's addresses")]
     IpVersion {
         /// The group.
         gid: Gid,
     },
-    /// The device belongs to as many groups as it can.
+    /// The device is a member of the maximum number of groups.
     #[doc(alias = "ENOMEM")]
     #[error("the device belongs to {max} multicast groups and can join no more")]
     TooManyGroups {
-        /// Groups allowed.
+        /// Maximum number of groups.
         max: usize,
     },
-    /// The group has as many members here as it can.
+    /// The group has the maximum number of members here.
     #[doc(alias = "ENOMEM")]
     #[error("{max} queue pairs are attached to group {gid}, and it takes no more")]
     TooManyMembers {
         /// The group.
         gid: Gid,
-        /// Members allowed.
+        /// Maximum number of members.
         max: usize,
     },
-    /// It does not belong to the group.
+    /// The queue pair is not attached to the group.
     #[doc(alias = "EINVAL")]
     #[error("the queue pair is not attached to group {gid}")]
     NotAttached {
@@ -65,11 +67,11 @@ pub enum McastError {
 }
 
 impl Engine {
-    /// Attaches a UD queue pair to a multicast group: it gets what anybody sends there, except itself.
-    /// To attach it twice is to attach it once. True when it is the first member here, so that the port
-    /// has to join the group.
+    /// Attaches a UD queue pair to a multicast group: it receives all messages to the group except
+    /// its own. A second attachment has no effect. Returns whether it is the first member here, so
+    /// that the port has to join the group.
     ///
-    /// It stays a member until it is detached or destroyed, whatever its state.
+    /// It stays a member in every state, until it is detached or destroyed.
     ///
     /// # Errors
     ///
@@ -104,13 +106,13 @@ impl Engine {
         if was_member { Ok(()) } else { Err(McastError::NotAttached { gid }) }
     }
 
-    /// The groups that a queue pair belongs to.
+    /// Returns the groups to which a queue pair is attached.
     pub fn mcast_groups(&self, qpn: Qpn) -> Vec<Gid> {
         let groups = self.qps.slot(qpn).map(|slot| self.groups.of(slot)).unwrap_or_default();
         groups.into_iter().map(Gid::from).collect()
     }
 
-    /// The next group that has lost its last member here, so that the port has to leave it.
+    /// Returns the next group that has lost its last member here, so that the port has to leave it.
     pub fn poll_left_group(&mut self) -> Option<IpAddr> {
         self.groups.poll_left()
     }

@@ -1,34 +1,33 @@
-//! One shard of a device: the protocol without clock, thread or socket.
+//! One shard of a device: the protocol without clock, threads or sockets.
 //!
-//! An [`Engine`] is told what happens and asked what to do. Time is an argument, randomness a seed:
+//! An [`Engine`] handles inputs and produces outputs. Time is an argument and randomness a seed:
 //! the same inputs give the same bytes. Its methods are of three kinds, as in quinn-proto:
-//!
 //! | inputs: in any order, any number | |
 //! |---|---|
-//! | [`handle_buffer`](Engine::handle_buffer) | datagrams have arrived; memory is written when it returns |
-//! | [`handle_timeout`](Engine::handle_timeout) | a deadline may be over |
-//! | [`handle_backlog`](Engine::handle_backlog) | so much waits at a host |
-//! | [`handle_transmit_error`](Engine::handle_transmit_error) | a port will never send a burst |
-//! | [`handle_cq_overflow`](Engine::handle_cq_overflow) | a completion queue was full |
+//! | [`handle_buffer`](Engine::handle_buffer) | received datagrams; memory is written when it returns |
+//! | [`handle_timeout`](Engine::handle_timeout) | expired timers |
+//! | [`handle_backlog`](Engine::handle_backlog) | the receive-queue length of a host |
+//! | [`handle_transmit_error`](Engine::handle_transmit_error) | a burst that a port failed to send |
+//! | [`handle_cq_overflow`](Engine::handle_cq_overflow) | an overrun of a completion queue |
 //! | [`post_send`](Engine::post_send), [`post_sends`](Engine::post_sends), [`post_recv`](Engine::post_recv), [`post_recvs`](Engine::post_recvs) | work requests |
 //! | [`create_srq`](Engine::create_srq), [`modify_srq`](Engine::modify_srq), [`destroy_srq`](Engine::destroy_srq), [`post_srq_recv`](Engine::post_srq_recv) | shared receive queues |
 //! | [`create_qp`](Engine::create_qp), [`modify_qp`](Engine::modify_qp), [`destroy_qp`](Engine::destroy_qp) | queue pairs |
 //! | [`attach_mcast`](Engine::attach_mcast), [`detach_mcast`](Engine::detach_mcast) | multicast groups |
-//! | [`set_gid_present`](Engine::set_gid_present), [`set_active_mtu`](Engine::set_active_mtu) | what has become of addresses and interface |
+//! | [`set_gid_present`](Engine::set_gid_present), [`set_active_mtu`](Engine::set_active_mtu) | changes of addresses and interface |
 //!
-//! | outputs: handed out once; ask after every input, until there is none | |
+//! | outputs: returned once; poll after every input until there is none | |
 //! |---|---|
 //! | [`poll_transmit`](Engine::poll_transmit) | the next burst |
-//! | [`poll_requests`](Engine::poll_requests) | the next burst of requests, ahead of its turn |
+//! | [`poll_requests`](Engine::poll_requests) | the next burst of requests of one queue pair, out of turn |
 //! | [`poll_acknowledgement`](Engine::poll_acknowledgement) | the next acknowledgement, at the end of the process |
 //! | [`poll_completion`](Engine::poll_completion) | the next completion |
 //! | [`poll_event`](Engine::poll_event) | the next asynchronous event |
-//! | [`poll_backlog`](Engine::poll_backlog) | a host of which to tell what waits there |
+//! | [`poll_backlog`](Engine::poll_backlog) | the next host to query for its receive-queue length |
 //! | [`poll_left_group`](Engine::poll_left_group) | a multicast group that the port has to leave |
 //!
-//! | answers: may be asked again | |
+//! | queries: repeatable | |
 //! |---|---|
-//! | [`poll_timeout`](Engine::poll_timeout) | when to call `handle_timeout` |
+//! | [`poll_timeout`](Engine::poll_timeout) | the time to call `handle_timeout` |
 //! | [`query_qp`](Engine::query_qp), [`gid`](Engine::gid), [`counters`](Engine::counters), [`qp_counters`](Engine::qp_counters), [`config`](Engine::config) | |
 
 pub(crate) mod attr;
@@ -100,15 +99,16 @@ use crate::wire::icrc::Flow;
 pub struct QpInfo {
     /// Its state.
     pub state: QpState,
-    /// Every attribute given since RESET.
+    /// Every attribute set since RESET.
     pub attr: QpAttr,
-    /// Attributes at creation, as granted. With a shared receive queue the limits of its own
+    /// Attributes at creation, as granted. With a shared receive queue, the limits of its own
     /// receive queue are 0.
     #[doc(alias = "cap")]
     pub init: QpInit,
-    /// In SQD: requests that were started before it are not complete.
+    /// In SQD: some requests started before it are not complete.
     pub sq_draining: bool,
-    /// The UDP source port of its packets, once it has a path; of UD from the first source GID.
+    /// The UDP source port of its packets, once it has a path; for UD, that of the first source
+    /// GID.
     pub source_port: Option<u16>,
 }
 
@@ -119,20 +119,20 @@ pub struct Engine {
     shared: Shared,
     epoch: EpochHandle,
     qps: QpTable,
-    /// Slots of queue pairs that may have something to send, in turn.
+    /// Slots of queue pairs that may have something to send, in FIFO order.
     ready: VecDeque<usize>,
     timers: Timers,
     groups: Groups,
     flows: FlowPorts,
     /// Slots of the GID table without an address.
     empty_gids: Vec<usize>,
-    /// Queue pairs may be given controlled Q_Keys.
+    /// Queue pairs may have controlled Q_Keys.
     controlled_qkeys: bool,
     flow_cache: FlowCache,
     ended: VecDeque<(Qpn, Counters)>,
 }
 
-/// Flow of the last buffer, which mostly is that of the next one.
+/// Flow of the last buffer, which usually equals that of the next one.
 #[derive(Debug, Default)]
 struct FlowCache(Option<(SocketAddr, IpAddr, Flow)>);
 
@@ -151,14 +151,14 @@ impl FlowCache {
 }
 
 impl Engine {
-    /// An engine that finds registered memory in `memory` and draws its queue pair numbers from
-    /// `seed`.
+    /// Returns an engine that accesses registered memory in `memory` and derives its queue pair
+    /// numbers from `seed`.
     pub fn new(config: Config, memory: Arc<Memory>, seed: [u8; 32]) -> Self {
         let epoch = memory.epoch_handle();
         let local = config.gids.iter().map(|gid| gid.ip()).collect();
         let mut windows =
             Windows::new(usable(config.peer_receive_buffer), local, config.watches_backlogs);
-        // What comes back to us needs a window that no destination shares.
+        // READ responses to this device need a window that no destination shares.
         let read_window = windows.own(usable(config.receive_buffer));
         Self {
             qps: QpTable::new(config.max_qp, config.shard, seed),
@@ -186,8 +186,8 @@ impl Engine {
 
     // ---- inputs ----
 
-    /// Takes datagrams that have arrived. When it returns, registered memory holds what they
-    /// carried. Nothing in them can make it fail: what cannot be taken is dropped and counted.
+    /// Handles received datagrams. When it returns, their data is in registered memory. No datagram
+    /// can make it fail: unacceptable ones are dropped and counted.
     pub fn handle_buffer(&mut self, now: Instant, rx: RxBuffer<'_>) {
         if rx.data.is_empty() {
             let counters = self.shared.tally.row(None);
@@ -265,8 +265,8 @@ impl Engine {
         }
     }
 
-    /// Takes note that a port will never send the burst with this token. A reliable connection takes
-    /// it as loss: its timers recover.
+    /// Counts a burst that a port failed to send, identified by its token. A reliable connection
+    /// recovers it like a loss.
     pub fn handle_transmit_error(
         &mut self,
         now: Instant,
@@ -278,8 +278,8 @@ impl Engine {
         self.shared.tally.row(slot).transmit_errors += 1;
     }
 
-    /// Takes note that a completion did not fit its queue: an event is raised, and the queue pairs
-    /// that complete there fail.
+    /// Handles an overrun of a completion queue: raises an event, and fails the queue pairs that
+    /// complete there.
     pub fn handle_cq_overflow(&mut self, now: Instant, cq: CqId) {
         self.shared.outputs.events.push_back(AsyncEvent::CqErr(cq));
         self.fail_srqs(cq);
@@ -321,15 +321,15 @@ impl Engine {
         Ok(qpn)
     }
 
-    /// Sets whether queue pairs may be given [controlled](crate::ids::QKey::is_controlled) Q_Keys, as privileged
-    /// programs do. At first they may not.
+    /// Sets whether queue pairs may have [controlled](crate::ids::QKey::is_controlled) Q_Keys, as
+    /// privileged programs do. By default they may not.
     pub fn allow_controlled_qkeys(&mut self, allowed: bool) {
         self.controlled_qkeys = allowed;
     }
 
-    /// Changes state or attributes of a queue pair. `agree` is asked for the UDP source port when
-    /// the queue pair gets its path: it is given our address and the port wanted there, and returns the
-    /// one to be used. Of a UD queue pair it is asked for each of our addresses.
+    /// Changes the state or attributes of a queue pair. When the queue pair gets its path, `agree`
+    /// determines the UDP source port: it receives the local address and the preferred port, and
+    /// returns the port to use. For a UD queue pair it is called for each local address.
     ///
     /// # Errors
     ///
@@ -357,7 +357,7 @@ impl Engine {
         if qp.is_draining() && !matches!(to, QpState::Err | QpState::Reset) {
             return Err(ModifyError::Draining);
         }
-        // They would never be sent, nor anything behind them.
+        // Those requests and all later ones would never be sent.
         if let (Some(0), posted @ 1..) = (attr.max_rd_atomic, qp.awaited()) {
             return Err(ModifyError::ReadsPosted { posted });
         }
@@ -401,9 +401,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes a queue pair. Its requests end without completions, the memory windows that were bound
-    /// for it open nothing any more, it belongs to no multicast group, and its number is not used again
-    /// while packets for it may still be on their way.
+    /// Removes a queue pair. Its requests end without completions, the memory windows bound for it
+    /// are invalidated, and it leaves all multicast groups. Its number is not reused while packets
+    /// for it may still be in flight.
     pub fn destroy_qp(&mut self, now: Instant, qpn: Qpn) {
         let Some(slot) = self.qps.slot(qpn) else { return };
         let turn = self.epoch.enter();
@@ -423,35 +423,36 @@ impl Engine {
         }
     }
 
-    /// Tells the receive buffer of the socket at `peer`, in bytes as its kernel counts: up to three
-    /// quarters of it are filled.
+    /// Sets the receive buffer size of the socket at `peer`, in bytes as its kernel counts. The
+    /// engine fills up to three quarters of it.
     ///
-    /// It holds as long as there are connections to it. Later it may be forgotten, where there are many peers.
+    /// The value is valid while there are connections to the peer. Later the engine may discard it,
+    /// if there are many peers.
     pub fn set_peer_receive_buffer(&mut self, now: Instant, peer: IpAddr, bytes: u64) {
         let window = self.shared.windows.transient_window(peer, now);
         self.shared.windows.set_limit(window, usable(bytes));
     }
 
-    /// Returns whether the engine remembers what it was told of a peer's receive buffer.
+    /// Returns whether the engine has a receive buffer size for a peer.
     pub fn knows_peer(&self, peer: IpAddr) -> bool {
         self.shared.windows.lead_to(peer)
     }
 
-    /// Tells how many bytes wait at `host` to be received, as its kernel counts them: the answer to
-    /// [`poll_backlog`](Self::poll_backlog). `None` when it cannot be known.
+    /// Sets the receive-queue length of `host` in bytes, as its kernel counts: the result of the
+    /// query by [`poll_backlog`](Self::poll_backlog). `None` if it is unknown.
     pub fn handle_backlog(&mut self, now: Instant, host: IpAddr, waiting: Option<u64>) {
         self.shared.windows.tell(host, now, waiting);
     }
 
-    /// The port's interface carries other packets than before. Queue pairs that are connected keep the
-    /// MTU that they have.
+    /// Sets the MTU of the port's interface. Connected queue pairs keep their MTU.
     pub fn set_active_mtu(&mut self, mtu: Mtu) {
         self.config.active_mtu = mtu;
     }
 
     // ---- outputs ----
 
-    /// Builds the next burst into `out`. False when there is nothing to send; `out` is empty then.
+    /// Builds the next burst into `out`. Returns false, with `out` empty, if there is nothing to
+    /// send.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Burst) -> bool {
         if self.wants_to_transmit() {
             return self.next_burst(now, out);
@@ -462,7 +463,7 @@ impl Engine {
 
     fn next_burst(&mut self, now: Instant, out: &mut Burst) -> bool {
         loop {
-            // Queue pairs that have waited for a window go first.
+            // Queue pairs that waited for a window go first.
             let (slot, in_turn) = match self.shared.windows.next_in_turn(now) {
                 Some((window, slot)) => (slot, Some(window)),
                 None => match self.ready.pop_front() {
@@ -489,11 +490,12 @@ impl Engine {
         }
     }
 
-    /// Builds the next burst of one queue pair's requests into `out`, ahead of its turn: what a
-    /// doorbell asks for. False when there is none; `out` is empty then.
+    /// Builds the next burst of one queue pair's requests into `out`, out of turn, after a
+    /// doorbell. Returns false, with `out` empty, if there is none.
     ///
-    /// An acknowledgement that it owes goes along only with several packets. A lone one would have
-    /// to be cut from it at the cost of time, so it stays for [`poll_transmit`](Self::poll_transmit).
+    /// A pending acknowledgement is included only in a burst of several packets. After a single
+    /// packet it would have to be segmented, which costs time, so it stays for
+    /// [`poll_transmit`](Self::poll_transmit).
     pub fn poll_requests(&mut self, now: Instant, qpn: Qpn, out: &mut Burst) -> bool {
         out.clear();
         let Some(slot) = self.qps.slot(qpn) else { return false };
@@ -511,11 +513,11 @@ impl Engine {
         built
     }
 
-    /// Builds the next acknowledgement that a queue pair owes into `out`, ahead of everything else that there is
-    /// to send. False when there is none; `out` is empty then.
+    /// Builds the next pending acknowledgement of a queue pair into `out`, before anything else.
+    /// Returns false, with `out` empty, if there is none.
     ///
-    /// It is for the end of the process: queue pairs that owe none are taken out of their turn. It reads no
-    /// registered memory, takes no lock and allocates nothing.
+    /// It is meant for the end of the process: it removes queue pairs without an acknowledgement
+    /// from the ready list. It reads no registered memory, takes no lock and allocates nothing.
     pub fn poll_acknowledgement(&mut self, out: &mut Burst) -> bool {
         out.clear();
         while let Some(slot) = self.ready.pop_front() {
@@ -533,26 +535,27 @@ impl Engine {
         false
     }
 
-    /// Returns the next host whose receive queue the driver should read: a queue pair waits for its window, or half of
-    /// the window is used. `None` unless the driver [reads receive queues](Config::watches_backlogs).
+    /// Returns the next host to query for its receive-queue length: a queue pair waits for its
+    /// window, or half of the window is used. `None` unless the driver [can query receive
+    /// queues](Config::watches_backlogs).
     pub fn poll_backlog(&mut self) -> Option<IpAddr> {
         self.shared.windows.next_asked()
     }
 
-    /// Returns the queue pair whose acknowledgement is the only packet to send. The driver may delay it to cover later
-    /// packets too, within the timeout of the peer.
+    /// Returns the queue pair if its acknowledgement is the only packet to send. The driver may
+    /// delay it to cover later packets too, within the timeout of the peer.
     pub fn owes_only_acknowledgement(&self) -> Option<Qpn> {
         let alone = self.ready.len() == 1 && !self.shared.windows.has_opened();
         let qp = self.qps.get(*self.ready.front().filter(|_| alone)?)?;
         qp.owes_only_acknowledgement().then_some(qp.id.qpn)
     }
 
-    /// The queue of the next completion.
+    /// Returns the completion queue of the next completion.
     pub fn completes_at(&self) -> Option<CqId> {
         self.shared.outputs.completions.front().map(|(cq, _)| *cq)
     }
 
-    /// The next completions, as long as they are for this queue.
+    /// Returns the next completions as long as they are for this queue.
     pub fn poll_completions_at(&mut self, cq: CqId) -> impl Iterator<Item = Completion> {
         std::iter::from_fn(move || match self.completes_at() {
             Some(next) if next == cq => self.poll_completion().map(|(_, completion)| completion),
@@ -560,46 +563,48 @@ impl Engine {
         })
     }
 
-    /// The next completion and its queue.
+    /// Returns the next completion and its queue.
     pub fn poll_completion(&mut self) -> Option<(CqId, Completion)> {
         self.shared.outputs.completions.pop_front()
     }
 
-    /// The next asynchronous event.
+    /// Returns the next asynchronous event.
     pub fn poll_event(&mut self) -> Option<AsyncEvent> {
         self.shared.outputs.events.pop_front()
     }
 
     // ---- answers ----
 
-    /// When to call [`handle_timeout`](Self::handle_timeout): never too late, perhaps too early.
+    /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout): never too late,
+    /// perhaps too early.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// Whether [`poll_transmit`](Self::poll_transmit) may have something.
+    /// Whether [`poll_transmit`](Self::poll_transmit) may return a burst.
     pub fn wants_to_transmit(&self) -> bool {
         !self.ready.is_empty() || self.shared.windows.has_opened()
     }
 
-    /// Returns whether [`poll_backlog`](Self::poll_backlog) has a host.
+    /// Returns whether [`poll_backlog`](Self::poll_backlog) would return a host.
     pub fn wants_backlog(&self) -> bool {
         self.shared.windows.has_asked()
     }
 
-    /// Returns the number of bursts of UC and UD packets built since the last call. No acknowledgement limits them, so a
-    /// driver that sends many should receive in between.
+    /// Returns the number of bursts of UC and UD packets built since the last call. No
+    /// acknowledgements limit them, so a driver that sends many should receive in between.
     pub fn take_unacknowledged(&mut self) -> usize {
         self.shared.windows.take_unacknowledged_bursts()
     }
 
-    /// Returns whether a stream of UC or UD messages uses up the last receive requests. Messages without a receive
-    /// request are lost, so the driver may leave them in the socket until the application has posted some.
+    /// Returns whether a stream of UC or UD messages is about to exhaust the receive requests.
+    /// Messages without a receive request are lost, so the driver may leave them in the socket
+    /// until the application has posted more.
     pub fn is_short_of_receives(&self) -> bool {
         self.shared.outputs.shortage.is_near()
     }
 
-    /// A queue pair as it stands.
+    /// Returns the state and attributes of a queue pair.
     pub fn query_qp(&self, qpn: Qpn) -> Option<QpInfo> {
         let qp = self.qps.get(self.qps.slot(qpn)?)?;
         Some(QpInfo {
@@ -611,7 +616,8 @@ impl Engine {
         })
     }
 
-    /// Returns the counters of all queue pairs, destroyed ones included, and of packets that belong to none.
+    /// Returns the counters of all queue pairs, destroyed ones included, and of packets without a
+    /// queue pair.
     pub fn counters(&self) -> Counters {
         self.shared.tally.sum()
     }
@@ -621,8 +627,8 @@ impl Engine {
         self.qps.slot(qpn).map(|slot| self.shared.tally.of(slot))
     }
 
-    /// Returns the counters of each queue pair: first of the [last](Config::remembers_ended) destroyed ones, then of
-    /// those that exist.
+    /// Returns the counters of each queue pair: first those of the [most
+    /// recently](Config::remembers_ended) destroyed ones, then those of existing ones.
     pub fn counters_by_qp(&self) -> impl Iterator<Item = (Qpn, Counters)> {
         let live = self.qps.iter().map(|(slot, qp)| (qp.id.qpn, self.shared.tally.of(slot)));
         self.ended.iter().copied().chain(live)
@@ -633,7 +639,7 @@ impl Engine {
         &self.config
     }
 
-    /// Builds the next burst of the queue pair in `slot`. False when there is none.
+    /// Builds the next burst of the queue pair in `slot`. Returns false if there is none.
     fn build(
         &mut self,
         now: Instant,
@@ -676,9 +682,9 @@ impl Engine {
         update_readiness(&mut self.qps, &mut self.ready, &mut self.timers, slot);
     }
 
-    /// Agrees on the UDP source port of UD messages from this source GID with this flow label, as
-    /// [`modify_qp`](Self::modify_qp) does for a queue pair. Without that, and with label 0, they leave
-    /// from the queue pair's port.
+    /// Determines the UDP source port of UD messages from this source GID with this flow label, as
+    /// [`modify_qp`](Self::modify_qp) does for a queue pair. Messages of other flows, or with label
+    /// 0, use the queue pair's port.
     pub fn agree_on_flow(
         &mut self,
         sgid_index: u8,
@@ -693,7 +699,8 @@ impl Engine {
     }
 }
 
-/// Writes the staged data of the packets for the queue pair in `slot`, or tells it that this has failed.
+/// Writes the staged data of the packets for the queue pair in `slot`. If that fails, marks its
+/// memory as faulted.
 fn write_out(qps: &mut QpTable, turn: &EpochGuard<'_>, slot: usize) {
     if turn.write_out().is_err()
         && let Some(qp) = qps.get_mut(slot)

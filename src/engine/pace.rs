@@ -5,64 +5,65 @@ use std::time::Duration;
 use crate::net::MAX_BURST_BYTES;
 use crate::time::Instant;
 
-/// How fast a queue pair may send requests, packets and all. Answers and acknowledgements to its
-/// peer are not held up.
+/// Maximum rate of requests of a queue pair, in UDP payload. Responses and acknowledgements to its
+/// peer are not limited.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[doc(alias = "ibv_qp_rate_limit_attr")]
 pub struct RateLimit {
-    /// Kilobits (1000 bits) of UDP payload a second; 0 is no limit.
+    /// Kilobits (1000 bits) of UDP payload per second; 0 is no limit.
     #[doc(alias = "rate_limit")]
     pub kbps: u32,
-    /// Bytes that may go at once, but never less than a packet; 0 is what the rate allows in a
-    /// millisecond.
+    /// Maximum burst in bytes, but at least one packet; 0 is the number of bytes that the rate
+    /// allows per millisecond.
     #[doc(alias = "max_burst_sz")]
     pub max_burst: u32,
 }
 
 impl RateLimit {
-    /// As fast as it can.
+    /// No limit.
     pub const NONE: Self = Self { kbps: 0, max_burst: 0 };
 
-    /// So many kilobits a second.
+    /// Returns a limit of `kbps` kilobits per second.
     pub const fn kbps(kbps: u32) -> Self {
         Self { kbps, max_burst: 0 }
     }
 
-    /// Bytes that may go at once.
+    /// Returns the maximum burst in bytes.
     fn burst(self) -> usize {
-        // A kilobit a second is a bit a millisecond.
+        // One kilobit per second is one bit per millisecond.
         let bytes = if self.max_burst == 0 { self.kbps / 8 } else { self.max_burst };
         usize::try_from(bytes).map_or(MAX_BURST_BYTES, |bytes| bytes.min(MAX_BURST_BYTES))
     }
 
-    /// How long so many bytes take.
+    /// Returns the time that this number of bytes takes.
     fn time_for(self, bytes: usize) -> Duration {
         let bits = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(8);
         Duration::from_nanos(bits.saturating_mul(1_000_000).div_ceil(self.kbps.into()))
     }
 }
 
-/// A rate limit, and what has been used of it. Most queue pairs have none.
+/// A rate limit and its current use. Most queue pairs have none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Pacer(Option<Box<Limited>>);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Limited {
     limit: RateLimit,
-    /// When all that was sent would be through at that rate.
+    /// Time at which all sent bytes would be transmitted at the limited rate.
     through: Instant,
     /// Time until which requests wait.
     waits_until: Option<Instant>,
 }
 
 impl Pacer {
-    /// Sets the rate. Bytes sent before do not count.
+    /// Sets the rate. Bytes sent before the call do not count.
     pub(crate) fn set(&mut self, limit: RateLimit) {
         let limited = Limited { limit, through: Instant::ZERO, waits_until: None };
         *self = Self((limit.kbps != 0).then(|| Box::new(limited)));
     }
 
-    /// Returns the number of bytes that may be sent now; the first packet may be longer. `None` if requests have to wait.
+    /// Returns the number of bytes that may be sent now; the first packet may be longer. `None` if
+    /// requests must wait.
     #[inline]
     pub(crate) fn grant(&mut self, now: Instant) -> Option<usize> {
         let Some(limited) = &mut self.0 else { return Some(MAX_BURST_BYTES) };
@@ -76,14 +77,14 @@ impl Pacer {
         self.0.as_ref()?.waits_until
     }
 
-    /// Lets requests go on that have waited until `now`.
+    /// Ends the wait of requests if it lasts until `now`.
     pub(crate) fn on_timeout(&mut self, now: Instant) {
         if self.waits_until().is_some_and(|until| until <= now) {
             self.stop_waiting();
         }
     }
 
-    /// Lets requests go on.
+    /// Ends the wait of requests.
     pub(crate) fn stop_waiting(&mut self) {
         if let Some(limited) = &mut self.0 {
             limited.waits_until = None;
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_takes_its_time() {
-        // 8 Mbit/s is a byte a microsecond.
+        // 8 Mbit/s is one byte per microsecond.
         let mut pacer = pacer(8_000, 0);
         let at = Instant::from_micros;
         assert_eq!(pacer.grant(at(0)), Some(1000), "a millisecond's worth");

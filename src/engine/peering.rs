@@ -17,8 +17,9 @@ use crate::transport::window::Windows;
 use crate::transport::work::UdTarget;
 use crate::wire::icrc::Flow;
 
-/// Returns the peer that the attributes of a queue pair describe; `None` while one is missing. `agree` returns the UDP
-/// source port, the first time and when the source address changes. Datagrams may leave from any source GID.
+/// Returns the peer from the attributes of a queue pair; `None` while one is missing. `agree`
+/// returns the UDP source port, the first time and when the source address changes. Datagrams may
+/// use any source GID.
 pub(super) fn remote(
     qp: &QueuePair,
     config: &Config,
@@ -57,7 +58,7 @@ pub(super) fn remote(
             before.window
         }
         before => {
-            // Nothing of it is in flight where its path may change.
+            // The path changes only while no packet of the queue pair is in flight.
             if let Some(window) = before.as_ref().and_then(RemoteInfo::window) {
                 windows.leave(window);
             }
@@ -91,7 +92,7 @@ pub(super) struct FlowPorts(HashMap<(u8, u32), u16>);
 impl FlowPorts {
     /// Returns the port of a source GID and a flow label, from `agree` the first time.
     pub(super) fn agree(&mut self, flow: (u8, u32), agree: impl FnOnce(u16) -> u16) {
-        // The port follows from the label alone.
+        // The preferred port depends on the label only.
         let wanted = source_port(flow.1, Qpn::GSI, Qpn::GSI);
         self.0.entry(flow).or_insert_with(|| agree(wanted));
     }
@@ -111,12 +112,14 @@ pub(super) fn destination(
     let (index, label) = (to.av.sgid_index, to.av.flow_label);
     let of_flow = flows.0.get(&(index, label)).or_else(|| source_ports.get(usize::from(index)));
     path.source_port = of_flow.copied().unwrap_or(ROCE_PORT);
-    // A group has this number, whichever the request names (IBTA vol 1, §10.5).
+    // The queue pair number of a group is fixed, whatever the request specifies (IBTA vol 1,
+    // §10.5).
     let qpn = if path.destination.is_multicast() { Qpn::MULTICAST } else { to.qpn };
     Ok(Destination { path, qpn, qkey: to.qkey })
 }
 
-/// The path of an address vector, but for its source port. `None` when there is no such source GID.
+/// Returns the path of an address vector, without its source port. `None` if the source GID does
+/// not exist.
 fn path(av: &AddressVector, config: &Config) -> Option<Path> {
     Some(Path {
         source: config.gids.get(usize::from(av.sgid_index))?.ip(),
@@ -176,7 +179,7 @@ mod tests {
             modify(RtrAttr::Uc { peer: peer(2 * number) }.into());
             modify(RtsAttr::Unreliable { sq_psn: Psn::new(5) }.into());
             modify(QpAttr::to(QpState::Sqd));
-            // To the same address, and to another.
+            // To the same address, and to another one.
             for number in [2 * number, 2 * number + 1] {
                 let av = Some(peer(number).av);
                 modify(QpAttr { av, ..QpAttr::to(QpState::Sqd) });

@@ -15,20 +15,20 @@ use crate::transport::work::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_qp_cap")]
 pub struct QpCap {
-    /// Unfinished send requests.
+    /// Maximum number of unfinished send requests.
     pub max_send_wr: u32,
-    /// Unfinished receive requests.
+    /// Maximum number of unfinished receive requests.
     pub max_recv_wr: u32,
-    /// Pieces of a send request.
+    /// Maximum number of scatter/gather elements of a send request.
     pub max_send_sge: u32,
-    /// Pieces of a receive request.
+    /// Maximum number of scatter/gather elements of a receive request.
     pub max_recv_sge: u32,
-    /// Bytes of an inline send request.
+    /// Maximum number of bytes of an inline send request.
     pub max_inline_data: u32,
 }
 
 impl Default for QpCap {
-    /// What most programs ask for.
+    /// Returns limits that suit most programs.
     fn default() -> Self {
         Self {
             max_send_wr: 128,
@@ -50,7 +50,7 @@ pub enum PostError {
     /// There is no such shared receive queue.
     #[error("shared receive queue {0} does not exist")]
     NoSuchSrq(Srqn),
-    /// The queue pair takes its receive requests from a shared queue.
+    /// The queue pair uses a shared receive queue.
     #[doc(alias = "EINVAL")]
     #[error("queue pair {qpn} has no receive queue: it takes from shared receive queue {srqn}")]
     Shared {
@@ -59,89 +59,89 @@ pub enum PostError {
         /// The queue to post to.
         srqn: Srqn,
     },
-    /// Send requests are taken from RTS on, receive requests from INIT on.
+    /// Send requests may be posted from RTS on, receive requests from INIT on.
     #[error("queue pair {qpn} is in {found:?}: {needed}")]
     State {
         /// The queue pair.
         qpn: Qpn,
         /// The state it is in.
         found: QpState,
-        /// What it would have to be.
+        /// The required state.
         needed: &'static str,
     },
     /// The queue is full.
     #[doc(alias = "ENOMEM")]
     #[error("the queue holds {capacity} requests and is full")]
     QueueFull {
-        /// Requests it holds.
+        /// Maximum number of requests.
         capacity: usize,
     },
-    /// More pieces than the queue was created for.
+    /// The request has more scatter/gather elements than the queue was created for.
     #[error("{found} scatter/gather elements, of which the queue takes {max}")]
     TooManySges {
-        /// Elements given.
+        /// Number of elements.
         found: usize,
-        /// Elements allowed.
+        /// Maximum number of elements.
         max: u32,
     },
     /// The message is too long.
     #[error("a message of {found} bytes: the longest is {max}")]
     TooLong {
-        /// Bytes given.
+        /// Length in bytes.
         found: u64,
-        /// Bytes allowed.
+        /// Maximum length in bytes.
         max: u32,
     },
-    /// More inline bytes than the queue pair was created for.
+    /// The request has more inline bytes than the queue pair was created for.
     #[error("{found} inline bytes, of which the queue pair takes {max}")]
     InlineTooLong {
-        /// Bytes given.
+        /// Number of bytes.
         found: usize,
-        /// Bytes allowed.
+        /// Maximum number of bytes.
         max: u32,
     },
-    /// A READ or atomic has no place for its answer in an inline request.
+    /// A READ or atomic needs memory for its response and cannot be inline.
     #[error("a request with an answer cannot be inline")]
     InlineAnswer,
-    /// To bind or invalidate a window takes no bytes, nor does a FLUSH.
+    /// Binding, invalidating and FLUSH requests have no data.
     #[error("{operation:?} has no message, and takes no {found} bytes")]
     LocalData {
-        /// Requested value.
+        /// The operation.
         operation: WcOpcode,
-        /// Bytes given.
+        /// Number of bytes.
         found: u64,
     },
-    /// A memory window has rights of peers alone, and of type 1 it is not zero-based.
+    /// A memory window has remote access rights only, and a type 1 window is not zero-based.
     #[error("this memory window cannot have {access}")]
     WindowAccess {
-        /// The flags that it cannot have.
+        /// The unsupported flags.
         access: Access,
     },
     /// An atomic works on 8 bytes.
     #[error("an atomic needs 8 bytes for its answer, not {found}")]
     AtomicLength {
-        /// Bytes given.
+        /// Number of bytes.
         found: u64,
     },
-    /// An ATOMIC WRITE puts 8 bytes.
+    /// An ATOMIC WRITE has exactly 8 bytes.
     #[error("an ATOMIC WRITE is of 8 bytes, not {found}")]
     AtomicWriteLength {
-        /// Bytes given.
+        /// Number of bytes.
         found: u64,
     },
-    /// A FLUSH asks for global visibility, persistence, or both.
+    /// A FLUSH requires global visibility, persistence, or both.
     #[error("a FLUSH is to global visibility (1), persistence (2) or both, not to {bits:#x}")]
     FlushPlacement {
-        /// Requested value.
+        /// The requested bits.
         bits: u8,
     },
-    /// The service has no such operation: UC no READs and atomics, nor SENDs that invalidate; UD
-    /// nothing but SEND.
+    /// The service does not have the operation: UC has no READs, atomics and SENDs with invalidate;
+    /// UD has SEND only.
     #[error("{qp_type} queue pairs have no {operation:?}")]
     NoSuchOperation {
         /// The type of the queue pair.
         qp_type: QpType,
-        /// Requested value.
+        /// The operation.
         operation: WcOpcode,
     },
     /// An XRC queue pair only sends or only receives.
@@ -152,30 +152,30 @@ pub enum PostError {
         qpn: Qpn,
         /// Its type.
         qp_type: QpType,
-        /// The queue that it lacks: `send` or `receive`.
+        /// The missing queue: `send` or `receive`.
         queue: &'static str,
     },
-    /// An XRC request needs a queue to go to.
+    /// An XRC request has no shared receive queue number.
     #[error("an XRC request needs the number of the shared receive queue that it is for")]
     NoSrqn,
-    /// A UD message without a destination.
+    /// A UD message has no destination.
     #[error("a UD message needs a target: address, queue pair number and queue key")]
     NoTarget,
-    /// The target of a UD message cannot be reached from the source GID that it names.
+    /// The destination of a UD message cannot be reached from its source GID.
     #[error("no way to {gid} from source GID {index}: no such GID, or not of one IP version")]
     Address {
-        /// The target.
+        /// The GID of the destination.
         gid: Gid,
-        /// The source GID's index.
+        /// Index of the source GID.
         index: u8,
     },
     /// The queue pair was created without the operation.
     #[doc(alias = "EINVAL")]
     #[error("the queue pair was created for {declared}, not for {found}")]
     NotDeclared {
-        /// Requested value.
+        /// The operation.
         found: SendOps,
-        /// Operations that it was created for.
+        /// Operations for which the queue pair was created.
         declared: SendOps,
     },
     /// The queue pair was connected with `max_rd_atomic` 0.
@@ -185,7 +185,7 @@ pub enum PostError {
     NoReads,
 }
 
-/// Checks the lengths that an operation needs, besides the maximum length of messages.
+/// Checks the lengths that an operation requires, in addition to the maximum message length.
 fn check_lengths(op: &SendOp, found: u64) -> Result<(), PostError> {
     match *op {
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } if found != 8 => {
@@ -205,7 +205,7 @@ fn check_lengths(op: &SendOp, found: u64) -> Result<(), PostError> {
 }
 
 impl QpCap {
-    /// Nothing of anything.
+    /// Zero limits.
     pub const NONE: Self = Self {
         max_send_wr: 0,
         max_recv_wr: 0,
@@ -214,14 +214,14 @@ impl QpCap {
         max_inline_data: 0,
     };
 
-    /// Returns the limits granted for a request of these, none of them lower. A request holds some inline bytes at no
-    /// cost.
+    /// Returns the limits granted for a request of these, none of them lower. Some inline bytes are
+    /// always available without cost.
     #[must_use]
     pub fn granted(self) -> Self {
         Self { max_inline_data: self.max_inline_data.max(INLINE_BYTES), ..self }
     }
 
-    /// The same, for the queues that a queue pair of this type has.
+    /// Returns the limits for the queues of a queue pair of this type.
     pub(crate) fn of(self, qp_type: QpType) -> Self {
         match qp_type {
             QpType::Rc | QpType::Uc | QpType::Ud => self,
@@ -239,7 +239,7 @@ impl QpCap {
             SendData::Inline(_) if request.op.has_result() => {
                 return Err(PostError::InlineAnswer);
             }
-            // The 8 bytes of an ATOMIC WRITE have their place in every request.
+            // Every request has room for the 8 bytes of an ATOMIC WRITE.
             SendData::Inline(bytes)
                 if bytes.len() > self.max_inline_data as usize
                     && !matches!(request.op, SendOp::AtomicWrite { .. }) =>
@@ -269,7 +269,7 @@ impl QpCap {
             .ok_or(PostError::TooLong { found, max: MAX_MESSAGE })
     }
 
-    /// Checks the number of pieces of a receive request.
+    /// Checks the number of scatter/gather elements of a receive request.
     pub(crate) fn check_recv(&self, sges: usize) -> Result<(), PostError> {
         if sges > self.max_recv_sge as usize {
             return Err(PostError::TooManySges { found: sges, max: self.max_recv_sge });

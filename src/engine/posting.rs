@@ -22,7 +22,7 @@ impl Engine {
         self.post_sends(now, qpn, [request]).1
     }
 
-    /// Posts send requests one after the other until one is refused, and returns the number of those that were not.
+    /// Posts send requests in order until one is rejected, and returns the number of accepted ones.
     /// Requests passed by `&mut` have their data taken.
     pub fn post_sends(
         &mut self,
@@ -53,11 +53,11 @@ impl Engine {
         posted
     }
 
-    /// Checks whether these send requests could be posted now, one after the other.
+    /// Checks whether these send requests could be posted now, in order.
     ///
     /// # Errors
     ///
-    /// Error of the first that could not.
+    /// The error of the first one that could not.
     pub fn check_sends(&self, qpn: Qpn, requests: &[SendRequest]) -> Result<(), PostError> {
         let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp(qpn))?;
         let qp = self.qps.get(slot).ok_or(PostError::NoSuchQp(qpn))?;
@@ -84,7 +84,8 @@ impl Engine {
         self.post_recvs(now, qpn, [request]).1
     }
 
-    /// Posts receive requests one after the other until one is refused, and returns the number of those that were not.
+    /// Posts receive requests in order until one is rejected, and returns the number of accepted
+    /// ones.
     pub fn post_recvs(
         &mut self,
         now: Instant,
@@ -106,7 +107,7 @@ impl Engine {
     }
 }
 
-/// Posts requests one after the other until one is refused, and counts those that were not.
+/// Posts requests in order until one is rejected, and returns the number of accepted ones.
 fn post_all<T>(
     requests: impl IntoIterator<Item = T>,
     mut post: impl FnMut(T) -> Result<(), PostError>,

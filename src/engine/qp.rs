@@ -36,7 +36,7 @@ pub(crate) struct QueuePair {
     /// Limits on requests, from the attributes at creation.
     limits: PostLimits,
     pub(crate) state: QpState,
-    /// The attributes, which are needed where they change or are asked for.
+    /// Attributes that are used only when they change or are queried.
     pub(crate) cold: Box<Cold>,
     pub(crate) remote: Option<RemoteInfo>,
     halves: Halves,
@@ -46,9 +46,9 @@ pub(crate) struct QueuePair {
     established: bool,
     /// The event `SQ_DRAINED` is raised when all started requests are complete.
     drained_event_due: bool,
-    /// The acknowledgement did not fit the last burst: it comes first in the next.
+    /// The acknowledgement did not fit the last burst, so it is first in the next one.
     ack_first: bool,
-    /// It stands in the engine's list of those with something to send.
+    /// It is in the engine's list of queue pairs with something to send.
     pub(crate) ready: bool,
     /// It waits for room in this window.
     pub(crate) waiting: Option<WindowId>,
@@ -73,7 +73,8 @@ struct PostLimits {
     sq_sig_all: bool,
 }
 
-/// All of a queue pair is prefetched for a packet when another queue pair had the packet before: cache lines count.
+/// For a packet after one of another queue pair, the whole structure is prefetched: its number of
+/// cache lines matters.
 const _: () = assert!(size_of::<QueuePair>() <= 12 * 64);
 
 /// Packets that a burst may contain.
@@ -81,11 +82,11 @@ const _: () = assert!(size_of::<QueuePair>() <= 12 * 64);
 pub(crate) enum TxScope {
     /// Responses, requests and the acknowledgement.
     Everything,
-    /// Requests, and the acknowledgement if they are several.
+    /// Requests, and the acknowledgement if there are several of them.
     Requests,
 }
 
-/// Packets that remain to be sent after a burst.
+/// Packets left to send after a burst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TxOutcome {
     /// More can be sent now.
@@ -136,12 +137,13 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Whether send requests end as soon as they are posted; receive requests do in ERR alone.
+    /// Whether posted send requests complete as flushed at once; receive requests do so in ERR
+    /// only.
     pub(crate) fn is_flushing(&self) -> bool {
         matches!(self.state, QpState::Err | QpState::Sqe)
     }
 
-    /// Ends the requests that were posted in ERR or SQE.
+    /// Flushes the requests that were posted in ERR or SQE.
     #[cold]
     pub(crate) fn flush_posted(&mut self, cx: &mut Context<'_>) {
         self.halves.flush_sends(cx, &self.id);
@@ -159,7 +161,7 @@ impl QueuePair {
         }
     }
 
-    /// Checks a send request that is to be posted behind `ahead` others, and returns the length of
+    /// Checks a send request that is to be posted after `ahead` others, and returns the length of
     /// its message.
     pub(crate) fn check_send(&self, request: &SendRequest, ahead: usize) -> Result<u32, PostError> {
         let (qpn, qp_type) = (self.id.qpn, self.qp_type);
@@ -195,7 +197,8 @@ impl QueuePair {
         }
     }
 
-    /// Returns the error for an operation that the queue pair was not created for, or that its service does not have.
+    /// Returns the error for an operation for which the queue pair was not created, or that its
+    /// service does not have.
     #[cold]
     fn excluded(&self, op: &SendOp) -> PostError {
         let (qp_type, found) = (self.qp_type, SendOps::from(op));
@@ -228,7 +231,7 @@ impl QueuePair {
 
     // ---- receiving ----
 
-    /// Whether a packet is for this queue pair as it stands; before its ICRC is looked at.
+    /// Checks whether this queue pair accepts a packet in its current state, before the ICRC check.
     pub(crate) fn admits(&self, packet: &Datagram<'_>, meta: &RxMeta) -> Result<(), DropReason> {
         let (transport, is_request) = (packet.info.transport, packet.info.is_request());
         let is_notification = transport == Transport::Cnp && self.qp_type != QpType::Ud;
@@ -249,7 +252,8 @@ impl QueuePair {
             return Err(DropReason::QpState);
         }
         remote.admits(packet, meta)?;
-        // Behind a lost packet come as many as were in flight, and the ICRC is most of what they cost.
+        // After a loss, all packets in flight arrive out of order, and the ICRC check is most of
+        // their cost.
         if is_request
             && let (Some(responder), Some(connection)) =
                 (self.halves.responder(), remote.connection())
@@ -260,8 +264,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Checks the ICRC of a datagram as [`Flow::check`] does. The identifications of the peer of a connection are predicted;
-    /// UD has any number of peers.
+    /// Checks the ICRC of a datagram as [`Flow::check`] does. The identifications of a connection's
+    /// peer are predicted; UD has any number of peers.
     #[inline]
     pub(crate) fn check(
         &mut self,
@@ -276,7 +280,8 @@ impl QueuePair {
         }
     }
 
-    /// Takes a packet that [`admits`](Self::admits) and the ICRC have let pass, and what was kept until it came.
+    /// Handles a packet that passed [`admits`](Self::admits) and the ICRC check, and the kept
+    /// packets that follow it.
     pub(crate) fn handle_packet(
         &mut self,
         cx: &mut Context<'_>,
@@ -287,7 +292,7 @@ impl QueuePair {
         if keeps { self.take_kept(cx, &arrival) } else { Ok(()) }
     }
 
-    /// Takes what was kept and follows a packet.
+    /// Handles the kept packets that follow a packet.
     #[cold]
     fn take_kept(&mut self, cx: &mut Context<'_>, before: &Arrival<'_>) -> Result<(), DropReason> {
         while let Some(bytes) = self.halves.responder_mut().and_then(Responder::take_kept) {
@@ -369,14 +374,14 @@ impl QueuePair {
         requester.handle_response(cx, connection, datagram).map_err(PacketError::from)
     }
 
-    /// Takes a packet like the one before it, which was admitted and was in the middle of a message, or a
-    /// message of RC. False if it is not accepted: then nothing has changed, and
+    /// Handles a packet like the previous one, which was admitted and was a MIDDLE packet or an RC
+    /// message. Returns false and changes nothing if it is not accepted; then
     /// [`handle_packet`](Self::handle_packet) returns the reason.
     pub(crate) fn handle_next(&mut self, cx: &mut Context<'_>, packet: &Datagram<'_>) -> bool {
         let Some(connection) = self.remote.as_ref().and_then(RemoteInfo::connection) else {
             return false;
         };
-        // Nothing but errors changes the state while a buffer is received.
+        // Only errors change the state while a buffer is processed.
         if self.state == QpState::Err {
             return false;
         }
@@ -395,7 +400,7 @@ impl QueuePair {
         })
     }
 
-    /// The data of the last packets could not be written.
+    /// Marks the memory written by the last packets as faulted.
     pub(crate) fn mark_faulted(&mut self) {
         self.halves.mark_faulted();
     }
@@ -410,7 +415,8 @@ impl QueuePair {
         self.after_sending(cx, result);
     }
 
-    /// Handles the progress of the send queue: the oldest request may have failed, and a drain may have ended.
+    /// Handles progress of the send queue: the oldest request may have failed, and a drain may have
+    /// ended.
     fn after_sending(&mut self, cx: &mut Context<'_>, result: Result<(), TransportError>) {
         let not_sent = || self.halves.requester().and_then(Requester::failure);
         if let Some(error) = result.err().or_else(not_sent) {
@@ -428,9 +434,9 @@ impl QueuePair {
         }
     }
 
-    /// Does what follows from an error: the only place that fails a queue pair for a packet or a send request. The NAK
-    /// that the responder has queued is still sent, behind the responses to earlier requests. These fail in ERR without
-    /// another event.
+    /// Applies the consequences of an error. This is the only function that fails a queue pair for
+    /// a packet or a send request. The NAK that the responder has queued is still sent, after the
+    /// responses to earlier requests. If one of these fails in ERR, no further event is raised.
     #[cold]
     fn fail(&mut self, cx: &mut Context<'_>, failure: Failure) {
         let Consequence { reliable, unreliable, status } = failure.error.consequence();
@@ -465,7 +471,7 @@ impl QueuePair {
 
     // ---- sending ----
 
-    /// Whether there may be something to send.
+    /// Whether there may be packets to send.
     pub(crate) fn wants_to_send(&self) -> bool {
         self.halves.responder().is_some_and(Responder::has_pending_tx) || self.wants_to_request()
     }
@@ -485,7 +491,7 @@ impl QueuePair {
             && !self.wants_to_request()
     }
 
-    /// What the state allows the send queue.
+    /// Returns the send permission in the current state.
     fn send_state(&self) -> SendState {
         match self.state {
             QpState::Rts => SendState::Running,
@@ -501,8 +507,8 @@ impl QueuePair {
         recovery.into_iter().chain(self.pacer.waits_until()).min()
     }
 
-    /// Empties `out` and gives it the path, the token and the limit of the next burst of this queue pair. No sender
-    /// changes them: it only appends packets.
+    /// Clears `out` and sets the path, the token and the limit for the next burst of this queue
+    /// pair. Senders only append packets and do not change these.
     pub(crate) fn begin_burst(&self, out: &mut Burst) {
         let path = match (&self.remote, &self.halves.send) {
             (Some(RemoteInfo::Connection(connection)), _) => Some(connection.path),
@@ -519,8 +525,8 @@ impl QueuePair {
         }
     }
 
-    /// Fills a burst that has [begun](Self::begin_burst): answers to READs and atomics, requests, and the
-    /// acknowledgement, which is shorter than either and may close any burst.
+    /// Fills a burst that has [begun](Self::begin_burst): responses to READs and atomics, requests,
+    /// and the acknowledgement, which is shorter than both and may end any burst.
     pub(crate) fn transmit(
         &mut self,
         cx: &mut Context<'_>,
@@ -563,7 +569,7 @@ impl QueuePair {
             if scope == TxScope::Everything || out.len() > 1 {
                 responder.push_ack(connection, out);
             }
-            // While responses are due, closing has no effect.
+            // While responses are pending, `push_ack` has no effect.
             self.ack_first = responder.has_pending_tx();
             outcome.more |= self.ack_first;
         }
@@ -571,8 +577,8 @@ impl QueuePair {
         outcome
     }
 
-    /// Appends the acknowledgement or NAK that is owed to a burst that has [begun](Self::begin_burst), unless an
-    /// answer goes before it.
+    /// Appends the pending acknowledgement or NAK to a burst that has [begun](Self::begin_burst),
+    /// unless a response precedes it.
     pub(crate) fn acknowledge(&mut self, out: &mut Burst) {
         if let Some(RemoteInfo::Connection(connection)) = &self.remote
             && let Some(responder) = self.halves.responder_mut()
@@ -583,15 +589,15 @@ impl QueuePair {
 
     // ---- states ----
 
-    /// RESET: as if it had just been created. Nothing completes.
+    /// Any state → RESET: the queue pair is as created. No request completes.
     pub(crate) fn reset(&mut self, cx: &mut Context<'_>) {
         let window = self.remote.as_ref().and_then(RemoteInfo::window);
         if let Some(requester) = self.halves.requester_mut() {
             requester.clear(cx, window);
         }
-        // The next peer must not have access through them.
+        // The next peer must not have access through these memory windows.
         cx.memory.unbind_all_for(self.id.qpn);
-        // A receive request taken from a shared queue goes back there.
+        // A receive request of a shared queue returns to that queue.
         if let Some(message) = self.halves.receive.as_mut().and_then(ReceiveHalf::message) {
             self.receives.with(cx, &self.id, |_, receives| message.forget(receives));
         }
@@ -622,12 +628,12 @@ impl QueuePair {
         }
     }
 
-    /// Sends requests at another rate from now on.
+    /// Changes the rate limit of requests.
     pub(crate) fn set_rate(&mut self, limit: RateLimit) {
         self.pacer.set(limit);
     }
 
-    /// Takes attributes over that changed while connected.
+    /// Applies attributes that changed while connected.
     pub(crate) fn reconfigure(&mut self, remote: RemoteInfo) {
         if let (Some(requester), Some(connection)) =
             (self.halves.requester_mut(), remote.connection())
@@ -637,7 +643,7 @@ impl QueuePair {
         self.remote = Some(remote);
     }
 
-    /// RTS → SQD: the event `SQ_DRAINED` follows.
+    /// RTS → SQD: the event `SQ_DRAINED` is raised later.
     pub(crate) fn start_draining(&mut self, cx: &mut Context<'_>) {
         self.drained_event_due = true;
         self.check_drained(cx);
@@ -648,7 +654,7 @@ impl QueuePair {
         self.drained_event_due = false;
     }
 
-    /// How many READs, atomics and the like are posted and unfinished.
+    /// Returns the number of unfinished requests with a response.
     pub(crate) fn awaited(&self) -> usize {
         self.halves.requester().map_or(0, Requester::awaited)
     }
@@ -658,8 +664,8 @@ impl QueuePair {
         self.state == QpState::Sqd && !self.halves.is_drained()
     }
 
-    /// The application, a full completion queue, or a failed send request has ended it: the responder sends nothing
-    /// more.
+    /// Fails the queue pair after a request of the application, an overrun of a completion queue,
+    /// or a failed send request. The responder sends no more packets.
     pub(crate) fn stop(&mut self, cx: &mut Context<'_>) {
         if let Some(responder) = self.halves.responder_mut() {
             responder.clear();
@@ -667,8 +673,8 @@ impl QueuePair {
         self.enter_error(cx);
     }
 
-    /// ERR: every request completes as flushed, in the order posted. Those of a shared queue are for
-    /// others; of them an event tells that this one takes no more.
+    /// Enters ERR: every request completes as flushed, in posting order. Requests of a shared queue
+    /// stay for its other users; an event reports that this queue pair consumes no more of them.
     fn enter_error(&mut self, cx: &mut Context<'_>) {
         let fails = std::mem::replace(&mut self.state, QpState::Err) != QpState::Err;
         self.drained_event_due = false;
@@ -693,8 +699,8 @@ impl QueuePair {
         }
     }
 
-    /// Handles the destruction of a shared receive queue. A receive request that a message has taken from it ends without
-    /// completion.
+    /// Handles the destruction of a shared receive queue. A receive request that a message holds
+    /// ends without a completion.
     pub(crate) fn forget_srq(&mut self, srqn: Srqn) {
         if let Receives::Xrc(xrc) = &mut self.receives
             && xrc.is_at(srqn)
@@ -704,7 +710,7 @@ impl QueuePair {
         }
     }
 
-    /// The UDP source ports of its packets, once it has any.
+    /// Returns the UDP source ports of its packets, once it has any.
     pub(crate) fn source_ports(&self) -> &[u16] {
         self.remote.as_ref().map_or(&[], RemoteInfo::source_ports)
     }

@@ -16,9 +16,9 @@ pub(crate) enum Receives {
     Own(RecvQueue),
     /// A shared receive queue.
     Shared(Srqn),
-    /// XRC target: each message names a shared receive queue.
+    /// XRC target: each message selects a shared receive queue.
     Xrc(XrcReceives),
-    /// None: it only sends.
+    /// None: the queue pair only sends.
     None,
 }
 
@@ -26,12 +26,12 @@ pub(crate) enum Receives {
 #[derive(Debug)]
 pub(crate) struct XrcReceives {
     domain: XrcdId,
-    /// Queue of the message that is arriving, or of the current packet.
+    /// Queue of the message that is being received, or of the current packet.
     current: Option<Srqn>,
 }
 
 impl Receives {
-    /// Returns the queue of a queue pair that is created with `init`, which the engine has checked.
+    /// Returns the queue of a queue pair created with `init`, which the engine has checked.
     pub(crate) fn new(id: &Identity, init: &QpInit) -> Self {
         match (init.qp_type, init.srq) {
             (QpType::XrcIni, _) => Self::None,
@@ -76,8 +76,9 @@ impl Receives {
 }
 
 impl XrcReceives {
-    /// Selects the queue that a packet names; all packets of a message name the same one. Also returns the protection
-    /// domain of the packet's keys, which is that of the queue (IBTA vol 1, annex A14).
+    /// Selects the queue by the number in a packet; all packets of a message carry the same
+    /// one. Also returns the protection domain for the packet's keys, which is that of the queue
+    /// (IBTA vol 1, annex A14).
     pub(crate) fn select_srq(
         &mut self,
         srqs: &SrqTable,
@@ -103,7 +104,7 @@ impl XrcReceives {
         self.current = None;
     }
 
-    /// Returns whether the message that is arriving names this queue.
+    /// Returns whether the message that is being received uses this queue.
     pub(crate) fn is_at(&self, srqn: Srqn) -> bool {
         self.current == Some(srqn)
     }

@@ -1,4 +1,4 @@
-//! The peer of a queue pair, and a packet that has come from it.
+//! The peer of a queue pair, and packets received from it.
 
 use crate::net::RxMeta;
 use crate::transport::connection::Connection;
@@ -17,7 +17,7 @@ pub(crate) enum RemoteInfo {
     Endpoint(Box<Endpoint>),
 }
 
-/// A packet that has arrived, and its metadata.
+/// A received packet with its metadata.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival<'a> {
     pub(crate) packet: &'a Datagram<'a>,
@@ -28,7 +28,7 @@ pub(crate) struct Arrival<'a> {
     pub(crate) id: u16,
     /// The receiver has predicted the identification.
     pub(crate) is_predicted: bool,
-    /// XRC: whether it is for the receive queue that the responder is lent.
+    /// XRC: whether it is for the receive queue that is lent to the responder.
     pub(crate) addressed: Result<(), TransportError>,
 }
 

@@ -1,5 +1,6 @@
-//! Packets of one kind, one after the other: in the middle of a message, or a message each. Their BTHs differ in
-//! the PSN alone, so what was found out about the first holds for those that follow it in one buffer.
+//! Fast path for runs of packets of one kind: MIDDLE packets, or single-packet messages. Their BTHs
+//! differ only in the PSN, so the checks of the first one also hold for those that follow it in the
+//! same buffer.
 
 use crate::engine::qp::QueuePair;
 use crate::engine::remote::Arrival;
@@ -41,10 +42,10 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// Datagrams that follow a packet of the same kind.
+/// A run: datagrams that follow a packet of the same kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run<'a> {
-    /// The packet that it follows, and its bytes.
+    /// The previous packet of the run, and its bytes.
     like: Datagram<'a>,
     bytes: &'a [u8],
     /// The BTH of the next packet.
@@ -54,8 +55,9 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Returns the run that a packet, the datagram `bytes`, may begin. `None` if the packet is neither in the middle of a
-    /// message nor a message of RC without a response of its own, or if its identification was not predicted.
+    /// Returns the run that may begin with a packet, the datagram `bytes`. `None` if the packet is
+    /// neither a MIDDLE packet nor a single-packet RC message without a response of its own, or if
+    /// its identification was not predicted.
     #[inline]
     pub(crate) fn after(
         arrival: &Arrival<'a>,
@@ -73,7 +75,7 @@ impl<'a> Run<'a> {
         Some(run)
     }
 
-    /// Passes the datagrams of the run to a queue pair until one is not accepted.
+    /// Passes the datagrams of the run to a queue pair until one is rejected.
     #[inline(never)]
     pub(crate) fn receive(
         mut self,
@@ -119,7 +121,7 @@ impl<'a> Run<'a> {
             return None;
         }
         let packet = self.like.with(self.psn, bytes)?;
-        // Over XRC each packet names a queue, and one message has one.
+        // Over XRC each packet carries a queue number, which is the same for a whole message.
         let same = packet.info.has(OpcodeFlags::START) || packet.xrceth() == self.like.xrceth();
         (same && series.holds(meta.ipv4, segment, bytes)).then_some(packet)
     }
@@ -146,7 +148,7 @@ mod tests {
         Flow::new(META.source, SocketAddr::new(META.destination, ROCE_PORT))
     }
 
-    /// A packet with so many bytes of payload, sealed for an identification.
+    /// Returns a packet with `payload` bytes of payload and the ICRC for an identification.
     fn packet(bth: Bth, payload: usize, id: u16) -> Vec<u8> {
         let mut bytes = vec![0; datagram_len(bth.opcode, payload)];
         Builder::new(&bth, &mut bytes).unwrap().payload_mut().fill(7);
@@ -158,7 +160,7 @@ mod tests {
         Arrival { packet, bytes, meta: &META, id: 0, is_predicted: true, addressed: Ok(()) }
     }
 
-    /// One more of the same length.
+    /// Returns one more datagram of the same length.
     fn behind(bytes: &[u8]) -> Segments<'_> {
         Segments { rest: bytes, len: bytes.len(), index: 1 }
     }

@@ -1,4 +1,4 @@
-//! Operations that a queue pair is created for.
+//! Operations for which a queue pair is created.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::engine::attr::{QpType, list};
 use crate::transport::work::SendOp;
 
 bitflags! {
-    /// Operations of a send queue, by the values in verbs.
+    /// Operations of a send queue, with the values of verbs.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     #[doc(alias = "ibv_qp_create_send_ops_flags")]
     pub struct SendOps: u64 {
@@ -39,10 +39,10 @@ bitflags! {
         /// [`SendOp::BindMw`].
         #[doc(alias = "IBV_QP_EX_WITH_BIND_MW")]
         const BIND_MW = 1 << 8;
-        /// [`SendOp::SendInv`]. UC has none: no packet of it names a key.
+        /// [`SendOp::SendInv`]. UC does not have it: no packet of UC carries a key to invalidate.
         #[doc(alias = "IBV_QP_EX_WITH_SEND_WITH_INV")]
         const SEND_WITH_INV = 1 << 9;
-        /// A TCP segment that the device cuts up: Ethernet only.
+        /// TCP segmentation offload: Ethernet only.
         #[doc(alias = "IBV_QP_EX_WITH_TSO")]
         const TSO = 1 << 10;
         /// [`SendOp::Flush`].
@@ -55,7 +55,7 @@ bitflags! {
 }
 
 impl SendOps {
-    /// All that a service has.
+    /// Returns all operations of a service.
     pub const fn of(qp_type: QpType) -> Self {
         let sends = Self::SEND.union(Self::SEND_WITH_IMM);
         let writes = Self::RDMA_WRITE.union(Self::RDMA_WRITE_WITH_IMM);
@@ -66,7 +66,7 @@ impl SendOps {
         let connected = sends.union(writes).union(windows);
         match qp_type {
             QpType::Rc => connected.union(Self::SEND_WITH_INV).union(answered),
-            // There is no packet of XRC for FLUSH and ATOMIC WRITE.
+            // XRC has no opcodes for FLUSH and ATOMIC WRITE.
             QpType::XrcIni => {
                 connected.union(Self::SEND_WITH_INV).union(answered.difference(placement))
             }
@@ -78,7 +78,7 @@ impl SendOps {
 }
 
 impl From<&SendOp> for SendOps {
-    /// The flag of one operation.
+    /// Returns the flag of an operation.
     fn from(op: &SendOp) -> Self {
         match op {
             SendOp::Send => Self::SEND,
@@ -98,7 +98,7 @@ impl From<&SendOp> for SendOps {
 }
 
 impl fmt::Display for SendOps {
-    /// The names with commas between them: `SEND, RDMA_READ`.
+    /// Writes the names, separated by commas: `SEND, RDMA_READ`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         list(f, self.iter_names().map(|(name, _)| name))
     }
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!((SendOps::RDMA_READ | SendOps::SEND).to_string(), "SEND, RDMA_READ");
     }
 
-    /// One request of each operation.
+    /// Returns one request of each operation.
     fn operations() -> [SendOp; 12] {
         let (to, at) =
             (RemoteAddr { addr: 0, rkey: Rkey(0) }, RemoteAddr { addr: 0, rkey: Rkey(0) });

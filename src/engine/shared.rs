@@ -1,4 +1,4 @@
-//! The parts of an engine that all of its queue pairs use.
+//! The parts of an engine that all of its queue pairs share.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::transport::window::{WindowId, Windows};
 pub(super) struct Shared {
     pub(super) memory: Arc<Memory>,
     pub(super) windows: Windows,
-    /// The receive buffer of this device, which the responses to READs fill.
+    /// Window for the receive buffer of this device, which READ responses fill.
     pub(super) read_window: WindowId,
     pub(super) srqs: SrqTable,
     pub(super) reorder: ReorderBuffer,
@@ -25,7 +25,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Lends the parts for one input, to the queue pair in `slot` if the input is for one.
+    /// Lends the parts for one input, for the queue pair in `slot` if there is one.
     #[inline]
     pub(super) fn context<'a>(
         &'a mut self,

@@ -1,4 +1,4 @@
-//! Shared receive queues, as verbs has them.
+//! Shared receive queues, with the interface of verbs.
 
 use thiserror::Error;
 
@@ -10,18 +10,19 @@ use crate::transport::outputs::AsyncEvent;
 use crate::transport::srq::{Srq, SrqTable, XrcSrq};
 use crate::transport::work::RecvRequest;
 
-/// Attributes that a shared receive queue is created with.
+/// Attributes for the creation of a shared receive queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_srq_init_attr")]
 pub struct SrqInit {
-    /// The protection domain of its requests' memory, which need not be that of the queue pairs.
+    /// The protection domain of its requests' memory, which may differ from that of the queue
+    /// pairs.
     pub pd: PdId,
-    /// Unfinished requests.
+    /// Maximum number of unfinished requests.
     pub max_wr: u32,
-    /// Pieces of a request.
+    /// Maximum number of scatter/gather elements of a request.
     pub max_sge: u32,
-    /// For XRC: the domain of the queue pairs that take from it, and where its requests complete.
-    /// Without, it is for RC, UC and UD.
+    /// XRC: the domain of the queue pairs that use it, and the completion queue of its requests.
+    /// `None` for RC, UC and UD.
     #[doc(alias = "ibv_srq_init_attr_ex")]
     pub xrc: Option<XrcSrq>,
 }
@@ -30,28 +31,29 @@ pub struct SrqInit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_srq_attr")]
 pub struct SrqAttr {
-    /// Unfinished requests that it holds.
+    /// Maximum number of unfinished requests.
     pub max_wr: u32,
-    /// Pieces of a request.
+    /// Maximum number of scatter/gather elements of a request.
     pub max_sge: u32,
-    /// When fewer requests than this are left, an event tells so, once. 0: none will.
+    /// Limit: an event is raised once when fewer requests than this are left. 0 disables it.
     #[doc(alias = "srq_limit")]
     pub limit: u32,
 }
 
-/// What a modification of a shared receive queue sets; `None` leaves it alone.
+/// Modification of a shared receive queue; `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[doc(alias = "ibv_srq_attr_mask")]
 pub struct SrqModify {
-    /// Unfinished requests that it is to hold.
+    /// New maximum number of unfinished requests.
     #[doc(alias = "IBV_SRQ_MAX_WR")]
     pub max_wr: Option<u32>,
-    /// When to tell that there are few requests left. 0: not at all.
+    /// New limit for the event. 0 disables it.
     #[doc(alias = "IBV_SRQ_LIMIT")]
     pub limit: Option<u32>,
 }
 
-/// Why a shared receive queue was not created, modified or destroyed. Nothing has changed.
+/// Error for a shared receive queue that was not created, modified or destroyed. Nothing has
+/// changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum SrqError {
@@ -63,44 +65,44 @@ pub enum SrqError {
     #[doc(alias = "ENOMEM")]
     #[error("the device has {max} shared receive queues and takes no more")]
     TooMany {
-        /// Queues allowed.
+        /// Maximum number of queues.
         max: usize,
     },
-    /// It must hold a request at least.
+    /// The queue must hold at least one request.
     #[doc(alias = "EINVAL")]
     #[error("max_wr is 0: a shared receive queue holds 1 request at least")]
     Empty,
-    /// More requests are in it than it should hold.
+    /// The queue contains more requests than the new maximum.
     #[doc(alias = "EINVAL")]
     #[error("max_wr is {found}, and {used} requests are unfinished")]
     TooSmall {
-        /// What was asked for.
+        /// The requested maximum.
         found: u32,
-        /// Requests in it, those of messages under way included.
+        /// Number of requests in it, including those of messages being received.
         used: usize,
     },
-    /// The limit would never be reached, or always.
+    /// The limit is larger than the queue.
     #[doc(alias = "EINVAL")]
     #[error("the limit is {found}, of a queue that holds {max_wr}")]
     Limit {
-        /// What was asked for.
+        /// The requested limit.
         found: u32,
-        /// Requests that it holds.
+        /// Maximum number of requests.
         max_wr: u32,
     },
-    /// Queue pairs take from it.
+    /// Some queue pairs use it.
     #[doc(alias = "EBUSY")]
     #[error("{users} queue pairs use shared receive queue {srqn}")]
     InUse {
         /// The queue.
         srqn: Srqn,
-        /// How many do.
+        /// Number of queue pairs.
         users: usize,
     },
 }
 
 impl Engine {
-    /// Shared receive queues at most.
+    /// Maximum number of shared receive queues.
     pub const MAX_SRQ: usize = SrqTable::MAX;
 
     /// Creates a shared receive queue.
@@ -146,8 +148,8 @@ impl Engine {
         self.shared.srqs.get(srqn).map(Srq::attr)
     }
 
-    /// Removes a shared receive queue. Its requests end without completions. XRC requests that name it
-    /// later are refused.
+    /// Removes a shared receive queue. Its requests end without completions. Later XRC requests for
+    /// it are refused.
     ///
     /// # Errors
     ///
@@ -162,7 +164,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a queue pair can be created with these sources of receive requests.
+    /// Checks whether a queue pair can be created with these receive queues.
     pub(super) fn check_sources(&self, init: &QpInit) -> Result<(), CreateError> {
         let qp_type = init.qp_type;
         if qp_type == QpType::XrcTgt && init.xrcd.is_none() {
@@ -179,7 +181,7 @@ impl Engine {
         Err(CreateError::SrqType { srqn, qp_type, other })
     }
 
-    /// Which shared receive queues fail with their completion queue.
+    /// Fails the shared receive queues that complete at a failed completion queue.
     pub(super) fn fail_srqs(&mut self, cq: CqId) {
         for (srqn, srq) in self.shared.srqs.completing_at(cq) {
             if !std::mem::replace(&mut srq.failed, true) {
@@ -188,7 +190,7 @@ impl Engine {
         }
     }
 
-    /// Posts a receive request for whichever queue pair needs one first.
+    /// Posts a receive request to a shared receive queue.
     ///
     /// # Errors
     ///

@@ -19,12 +19,12 @@ use crate::transport::outputs::{Counters, DropReason};
 use crate::wire::icrc::{Flow, Verdict};
 use crate::wire::{Datagram, ParseError};
 
-/// Time for which a number is not used again: packets of the old connection may still arrive, and its peer may still
-/// send.
+/// Time for which a number is not reused: packets of the old connection may still arrive, and its
+/// peer may still send.
 const TIMEWAIT: Duration = Duration::from_secs(10);
 
-/// Maximum number of numbers in use or resting: enough are left of those of a shard that a random one is likely to be
-/// free.
+/// Maximum number of numbers in use or reserved. A quarter of a shard's numbers remain free, so a
+/// random one is likely to be free.
 const MOST_NUMBERS: usize = (1 << (24 - Qpn::SHARD_BITS)) / 4 * 3;
 
 /// Queue pairs in slots, and the slot of each number.
@@ -33,11 +33,11 @@ pub(crate) struct QpTable {
     slots: Vec<Option<Box<QueuePair>>>,
     vacant: Vec<usize>,
     by_number: HashMap<Qpn, usize, BuildHasherDefault<QpnHasher>>,
-    /// Numbers of destroyed queue pairs, oldest first, with the time at which they are free.
+    /// Numbers of destroyed queue pairs, oldest first, with the time at which they become free.
     retired: VecDeque<(Instant, Qpn)>,
-    /// The same numbers.
+    /// The same numbers, as a set.
     resting: HashSet<Qpn, BuildHasherDefault<QpnHasher>>,
-    /// The queue pair of the packet, or the request, before.
+    /// The queue pair of the previous packet or request.
     recent: Option<(Qpn, usize)>,
     max: usize,
     shard: u32,
@@ -59,8 +59,8 @@ impl QpTable {
         }
     }
 
-    /// Returns a number that no queue pair has or had recently. The upper bits are random, so that an attacker has to guess
-    /// them.
+    /// Returns a number that no queue pair has or had recently. Its upper bits are random, so that
+    /// an attacker must guess them.
     pub(crate) fn free_number(&mut self, now: Instant) -> Result<Qpn, CreateError> {
         while let Some((free_at, qpn)) = self.retired.front().copied()
             && free_at <= now
@@ -86,7 +86,7 @@ impl QpTable {
         }
     }
 
-    /// Returns the slot.
+    /// Adds a queue pair and returns its slot.
     pub(crate) fn insert(&mut self, qp: QueuePair) -> usize {
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -122,8 +122,8 @@ impl QpTable {
         self.slots.get_mut(slot)?.as_deref_mut()
     }
 
-    /// Returns the slot of a queue pair, and whether the packet or request before was for it too. If not, its memory is
-    /// prefetched.
+    /// Returns the slot of a queue pair, and whether the previous packet or request was for it too.
+    /// If not, its memory is prefetched.
     #[inline]
     fn locate(&mut self, qpn: Qpn) -> Option<(usize, bool)> {
         match self.recent {
@@ -137,14 +137,14 @@ impl QpTable {
         }
     }
 
-    /// A queue pair will be needed soon.
+    /// Prefetches the memory of a queue pair.
     pub(crate) fn prefetch(&self, slot: usize) {
         if let Some(qp) = self.get(slot) {
             prefetch(qp);
         }
     }
 
-    /// A queue pair and its slot.
+    /// Returns a queue pair and its slot.
     pub(crate) fn find_mut(&mut self, qpn: Qpn) -> Option<(usize, &mut QueuePair)> {
         let (slot, _) = self.locate(qpn)?;
         Some((slot, self.get_mut(slot)?))
@@ -158,15 +158,15 @@ impl QpTable {
         (0..).zip(&self.slots).filter_map(|(slot, qp)| Some((slot, qp.as_deref()?)))
     }
 
-    /// The queue pairs that send completions to `cq`.
+    /// Returns the queue pairs that complete at `cq`.
     pub(crate) fn completing_at(&self, cq: CqId) -> Vec<usize> {
         let uses = |qp: &QueuePair| [qp.id.send_cq, qp.id.recv_cq].contains(&Some(cq));
         (0..self.slots.len()).filter(|slot| self.get(*slot).is_some_and(uses)).collect()
     }
 
-    /// Returns the slot of the queue pair that takes a packet.
+    /// Returns the slot of the queue pair that accepts a packet.
     ///
-    /// The cheap checks come first, and the ICRC before anything changes.
+    /// The cheap checks come first, and the ICRC check precedes every change.
     #[inline]
     pub(crate) fn admit<'a>(
         &mut self,
@@ -194,7 +194,7 @@ impl QpTable {
     }
 }
 
-/// Returns the reason of the drop of a datagram that cannot be parsed.
+/// Returns the drop reason of a datagram that cannot be parsed.
 pub(crate) fn drop_reason(error: &ParseError) -> DropReason {
     match error {
         ParseError::TransportVersion { .. } => DropReason::TransportVersion,
@@ -203,7 +203,8 @@ pub(crate) fn drop_reason(error: &ParseError) -> DropReason {
     }
 }
 
-/// The IPv4 identification of a packet with a good ICRC: as that tells, as seen, or as one expects.
+/// Returns the IPv4 identification of a packet with a good ICRC: recovered from the ICRC, as
+/// reported by the socket, or as predicted.
 pub(crate) fn identification(
     verdict: Verdict,
     meta: &RxMeta,
@@ -219,7 +220,7 @@ pub(crate) fn identification(
     }
 }
 
-/// Queue pair numbers are random already: to mix their bits is enough.
+/// Hasher for queue pair numbers. They are random, so mixing their bits is sufficient.
 #[derive(Default)]
 pub(crate) struct QpnHasher(u64);
 

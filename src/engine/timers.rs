@@ -1,24 +1,24 @@
-//! Deadlines of queue pairs, and of others that stand in slots.
+//! Deadlines of slots, such as those of queue pairs.
 //!
-//! The deadline itself lies in the queue pair and moves with every acknowledgement. The heap is
-//! touched only when it moves to before what is in the heap: an entry that comes up too early is
-//! put back at the deadline as it is by then.
+//! The owner of a slot stores its deadline, which moves with every acknowledgement. The heap
+//! changes only when a deadline moves before its heap entry: an entry that expires too early is
+//! inserted again at the current deadline.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::time::Instant;
 
-/// When which slot wants to be looked at.
+/// Heap of deadlines, by slot.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Instant, usize)>>,
-    /// The earliest entry of each slot that counts; later ones are left-overs.
+    /// The earliest entry of each slot, which is the valid one; later ones are stale.
     scheduled: Vec<Option<Instant>>,
 }
 
 impl Timers {
-    /// Looks at `slot` not later than `deadline`.
+    /// Schedules `slot` to expire not later than `deadline`.
     pub(crate) fn schedule(&mut self, slot: usize, deadline: Instant) {
         if self.scheduled.len() <= slot {
             self.scheduled.resize(slot + 1, None);
@@ -29,12 +29,12 @@ impl Timers {
         }
     }
 
-    /// When to call [`expired`](Self::expired); never too late, perhaps too early.
+    /// Returns the time to call [`expired`](Self::expired): never too late, perhaps too early.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// A slot to look at. It must be scheduled again if it has a later deadline.
+    /// Returns an expired slot. The caller must schedule it again if it has a later deadline.
     pub(crate) fn expired(&mut self, now: Instant) -> Option<usize> {
         while let Some(Reverse((at, slot))) = self.heap.peek().copied()
             && at <= now

@@ -1,6 +1,6 @@
-//! Which state of a queue pair follows which, and with which attributes (IBTA vol 1, §11.2.4.2).
+//! State transitions of a queue pair, and the attributes of each (IBTA vol 1, §11.2.4.2).
 //!
-//! One table; everything else follows from it.
+//! All rules follow from one table.
 
 use std::fmt;
 
@@ -18,10 +18,10 @@ struct Rules {
 }
 
 impl Rules {
-    /// Of transitions to RESET and ERR.
+    /// Rules of transitions to RESET and ERR.
     const NONE: Self = Self { required: AttrMask::empty(), optional: AttrMask::empty() };
 
-    /// Those of RC, for half of it.
+    /// Returns the rules of RC without the attributes of one half.
     fn without(self, half: AttrMask) -> Self {
         let Self { required, optional } = self;
         Self { required: required.difference(half), optional: optional.difference(half) }
@@ -58,7 +58,7 @@ macro_rules! transitions {
     };
 }
 
-/// Per type: (required) (optional). Transitions to RESET and ERR are not in it, see [`rules`].
+/// Per type: (required) (optional). [`rules`] handles transitions to RESET and ERR.
 static TABLE: [Transition; 9] = transitions! {
     Reset => Init {
         Rc: (PKEY_INDEX PORT ACCESS_FLAGS) (),
@@ -119,7 +119,7 @@ const SENDING: AttrMask = AttrMask::RETRY_CNT
     .union(AttrMask::MAX_QP_RD_ATOMIC)
     .union(AttrMask::RATE_LIMIT);
 
-/// The rules of a transition, `None` when it is not legal.
+/// Returns the rules of a transition, `None` if it is illegal.
 fn rules(qp_type: QpType, from: QpState, to: QpState) -> Option<Rules> {
     match (from, to) {
         (_, QpState::Reset) => Some(Rules::NONE),
@@ -135,28 +135,29 @@ fn rules(qp_type: QpType, from: QpState, to: QpState) -> Option<Rules> {
     }
 }
 
-/// What the device sets bounds to.
+/// Device limits for attributes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds<'a> {
     /// The MTU of the port.
     pub active_mtu: Mtu,
-    /// READs and atomics that a queue pair may have outstanding, in either direction.
+    /// Maximum number of READs and atomics that a queue pair may have outstanding, in each
+    /// direction.
     pub max_rd_atomic: u8,
     /// The GID table.
     pub gids: &'a [Gid],
-    /// Its slots that are empty now.
+    /// Empty slots of the GID table.
     pub empty_gids: &'a [usize],
-    /// Entries of the P_Key table.
+    /// Number of entries of the P_Key table.
     pub pkeys: usize,
-    /// Whether Q_Keys may be controlled ones.
+    /// Whether controlled Q_Keys are allowed.
     pub controlled_qkeys: bool,
 }
 
-/// Checks a modification of a queue pair that is in state `from`, and returns the state that it
-/// leads to: the one in `attr`, or `from` when there is none.
+/// Checks a modification of a queue pair in state `from`. Returns the resulting state: the one in
+/// `attr`, or `from` if there is none.
 ///
 /// # Errors
-/// See [`ModifyError`]. States come before attributes, attributes before their values.
+/// See [`ModifyError`]. States are checked before attributes, and attributes before their values.
 pub(super) fn check(
     qp_type: QpType,
     from: QpState,
@@ -226,81 +227,82 @@ fn check_path(av: &AddressVector, bounds: &Bounds<'_>) -> Result<(), ModifyError
     Ok(())
 }
 
-/// Why a queue pair was not modified. Nothing has changed.
+/// Error for a queue pair that was not modified. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum ModifyError {
     /// There is no such queue pair.
     #[error("queue pair {0} does not exist")]
     NoSuchQp(Qpn),
-    /// No step leads from one state to the other.
+    /// No transition leads from one state to the other.
     #[error("cannot modify {from} to {to}: {}", Advice { from: *from, to: *to })]
     Illegal {
-        /// The state it is in.
+        /// The current state.
         from: QpState,
-        /// The state asked for.
+        /// The requested state.
         to: QpState,
     },
-    /// The step needs other attributes.
+    /// The transition requires other attributes.
     #[error("{from} to {to} {}", Difference { missing: *missing, surplus: *surplus })]
     Attributes {
-        /// The state it is in.
+        /// The current state.
         from: QpState,
-        /// The state asked for.
+        /// The requested state.
         to: QpState,
         /// Required attributes that are missing.
         missing: AttrMask,
         /// Attributes that are not allowed.
         surplus: AttrMask,
     },
-    /// It is not in the state that the caller believed.
+    /// The queue pair is not in the state that the caller assumed.
     #[error("the queue pair is in {found}, not in {claimed} as CUR_STATE says")]
     CurState {
-        /// What the caller believed.
+        /// The state in CUR_STATE.
         claimed: QpState,
-        /// The state it is in.
+        /// The current state.
         found: QpState,
     },
-    /// The send queue is still draining. The event `SQ_DRAINED` tells when it is not any more.
+    /// The send queue is still draining. The event `SQ_DRAINED` reports the end.
     #[error("the send queue is still draining")]
     Draining,
-    /// READs, atomics or FLUSHes that were posted in SQD need what is to be taken away: none of them could be
-    /// sent, nor what is behind them. Flush them by way of ERR or RESET, or let them end in RTS.
+    /// READs, atomics or FLUSHes posted in SQD require a nonzero MAX_QP_RD_ATOMIC. Without it,
+    /// neither they nor later requests could be sent. Flush them via ERR or RESET, or complete them
+    /// in RTS.
     #[error("MAX_QP_RD_ATOMIC is 0, and the send queue holds {posted} requests that need it")]
     ReadsPosted {
-        /// How many such requests there are.
+        /// Number of such requests.
         posted: usize,
     },
     /// A number is too large or too small.
     #[error("{attribute} is {found}, {}", Range { min: *min, max: *max })]
     OutOfRange {
-        /// Which attribute.
+        /// The attribute.
         attribute: AttrMask,
         /// Value given.
         found: u16,
-        /// The smallest allowed.
+        /// Minimum.
         min: u16,
-        /// The largest allowed.
+        /// Maximum.
         max: u16,
     },
-    /// There are no such attributes.
+    /// The mask has unknown bits.
     #[error("the mask has bits {bits:#x}, which stand for no attribute")]
     UnknownAttributes {
-        /// Bits of the mask.
+        /// The unknown bits.
         bits: u32,
     },
-    /// The size of a queue is settled when it is created.
+    /// The sizes of the queues are fixed at creation.
     #[doc(alias = "IBV_QP_CAP")]
     #[error("the mask has CAP, and queues cannot be resized")]
     Cap,
-    /// No attribute has such a value.
+    /// The attribute does not have such a value.
     #[error("{attribute} is {found:#x}, which is no {expected}")]
     Value {
-        /// Which attribute.
+        /// The attribute.
         attribute: AttrMask,
         /// Value given.
         found: u32,
-        /// What it should have been.
+        /// Description of valid values.
         expected: &'static str,
     },
     /// The path MTU is larger than the port's.
@@ -311,22 +313,22 @@ pub enum ModifyError {
         /// MTU of the port.
         active: Mtu,
     },
-    /// A controlled Q_Key, of a program without privilege.
+    /// A controlled Q_Key requires a privileged program.
     #[doc(alias = "EPERM")]
     #[error("QKEY {qkey} has bit 31 set, which needs CAP_NET_RAW")]
     PrivilegedQkey {
         /// Value given.
         qkey: QKey,
     },
-    /// There is no such source GID.
+    /// The source GID does not exist.
     #[error("AV names source GID {index} of {gids}")]
     SgidIndex {
         /// Value given.
         index: u8,
-        /// How many there are.
+        /// Size of the GID table.
         gids: usize,
     },
-    /// No interface has the address of the source GID at the moment.
+    /// No interface currently has the address of the source GID.
     #[error("AV names source GID {index}, which is empty: no interface has {gid}")]
     EmptyGid {
         /// Value given.
@@ -337,14 +339,14 @@ pub enum ModifyError {
     /// One GID is IPv4, the other IPv6.
     #[error("AV leads to {gid} and names source GID {index}, {ours}: not of one IP version")]
     GidFamily {
-        /// The peer's.
+        /// GID of the peer.
         gid: Gid,
-        /// The index of ours.
+        /// Index of the source GID.
         index: u8,
-        /// Ours.
+        /// The source GID.
         ours: Gid,
     },
-    /// One peer is wanted.
+    /// A connection needs a unicast peer.
     #[error("AV leads to the multicast group {gid}: only UD sends to groups")]
     ToGroup {
         /// The group.
@@ -361,7 +363,7 @@ pub enum ModifyError {
     },
 }
 
-/// How to get to a state to which no step leads.
+/// Help text for an illegal transition.
 struct Advice {
     from: QpState,
     to: QpState,
@@ -384,12 +386,13 @@ impl fmt::Display for Advice {
     }
 }
 
-/// The shortest way from one state to another, both included.
+/// Returns the shortest path from one state to another, both included.
 fn path(from: QpState, to: QpState) -> Option<Vec<QpState>> {
     (1..QpState::ALL.len()).find_map(|steps| path_of(steps, from, to))
 }
 
-/// A way of so many steps. The types of queue pairs do not differ in which steps there are.
+/// Returns a path with this number of transitions. All types of queue pairs have the same
+/// transitions.
 fn path_of(steps: usize, from: QpState, to: QpState) -> Option<Vec<QpState>> {
     if steps == 0 {
         return (from == to).then(|| vec![to]);
@@ -402,7 +405,7 @@ fn path_of(steps: usize, from: QpState, to: QpState) -> Option<Vec<QpState>> {
     })
 }
 
-/// What is wrong with a set of attributes.
+/// Missing and surplus attributes.
 struct Difference {
     missing: AttrMask,
     surplus: AttrMask,
@@ -419,7 +422,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What a number may be.
+/// Valid range of a number.
 struct Range {
     min: u16,
     max: u16,
@@ -442,8 +445,8 @@ mod tests {
     use crate::psn::Psn;
     use crate::time::{AckTimeout, RnrTimer};
 
-    /// The table once more, as the protocol notes have it: transition | RC needs, takes | UC needs,
-    /// takes | UD needs, takes | XRC_INI needs, takes | XRC_TGT needs, takes.
+    /// The table of the protocol notes: transition | RC required ; optional | UC | UD | XRC_INI |
+    /// XRC_TGT.
     const NOTES: &str = "
         RESET>INIT | PK PT AF ;                                | PK PT AF ;               | PK PT QK ; \
             | PK PT AF ; | PK PT AF ;
@@ -472,7 +475,7 @@ mod tests {
         controlled_qkeys: false,
     };
 
-    /// The attributes by the abbreviations of the notes.
+    /// Returns the attribute for an abbreviation in the notes.
     fn attribute(short: &str) -> AttrMask {
         match short {
             "CUR" => AttrMask::CUR_STATE,
@@ -499,7 +502,8 @@ mod tests {
         }
     }
 
-    /// What the notes have attributes need and take, `None` for an illegal step.
+    /// Returns the required and optional attributes from the notes, `None` for an illegal
+    /// transition.
     fn noted(qp_type: QpType, from: QpState, to: QpState) -> Option<(AttrMask, AttrMask)> {
         if to == QpState::Reset || (to == QpState::Err && from != QpState::Reset) {
             return Some(Default::default());
@@ -517,7 +521,7 @@ mod tests {
         AddressVector::to(Ipv4Addr::LOCALHOST.into())
     }
 
-    /// These attributes, with values that are all right.
+    /// Returns these attributes, with valid values.
     fn attr(from: QpState, to: Option<QpState>, mask: AttrMask) -> QpAttr {
         fn given<T>(mask: AttrMask, flag: AttrMask, value: T) -> Option<T> {
             mask.contains(flag).then_some(value)
@@ -549,7 +553,7 @@ mod tests {
         attr
     }
 
-    /// What `check` should say of these attributes.
+    /// Returns the expected result of `check`.
     fn expected(
         qp_type: QpType,
         from: QpState,
@@ -566,8 +570,8 @@ mod tests {
         if mask.contains(AttrMask::ALT_PATH) { Err(ModifyError::AltPath) } else { Ok(to) }
     }
 
-    /// Every type, state, next state, and every set of attributes that is up to two away from what
-    /// the step needs, from all it takes, from nothing or from everything.
+    /// Tests every type, state and next state, with every set of attributes that differs by up to
+    /// two from the required ones, from all allowed ones, from none or from all.
     #[test]
     fn every_step_takes_what_the_notes_say_and_nothing_else() {
         let attributes: Vec<_> = AttrMask::all().difference(AttrMask::STATE).iter().collect();
@@ -601,7 +605,7 @@ mod tests {
         }
     }
 
-    /// INIT to RTR to RTS of an RC queue pair and SQD to SQD, with one thing wrong.
+    /// INIT to RTR to RTS of an RC queue pair and SQD to SQD, with one invalid value.
     fn refused(from: QpState, change: impl FnOnce(&mut QpAttr)) -> String {
         let to = match from {
             QpState::Init => QpState::Rtr,
