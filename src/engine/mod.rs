@@ -573,7 +573,7 @@ impl Engine {
         self.shared.outputs.events.pop_front()
     }
 
-    // ---- answers ----
+    // ---- queries ----
 
     /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout): never too late,
     /// perhaps too early.

@@ -64,7 +64,7 @@ pub enum PostError {
     State {
         /// The queue pair.
         qpn: Qpn,
-        /// The state it is in.
+        /// The current state.
         found: QpState,
         /// The required state.
         needed: &'static str,
@@ -135,7 +135,7 @@ pub enum PostError {
         /// The requested bits.
         bits: u8,
     },
-    /// The service does not have the operation: UC has no READs, atomics and SENDs with invalidate;
+    /// The service does not have the operation: UC has no READs, atomics or SENDs with invalidate;
     /// UD has SEND only.
     #[error("{qp_type} queue pairs have no {operation:?}")]
     NoSuchOperation {

@@ -60,7 +60,7 @@ pub(crate) struct QueuePair {
 pub(crate) struct Cold {
     /// Attributes at creation, as granted.
     pub(crate) init: QpInit,
-    /// Every attribute given since RESET.
+    /// Every attribute set since RESET.
     pub(crate) attr: QpAttr,
 }
 
@@ -82,7 +82,7 @@ const _: () = assert!(size_of::<QueuePair>() <= 12 * 64);
 pub(crate) enum TxScope {
     /// Responses, requests and the acknowledgement.
     Everything,
-    /// Requests, and the acknowledgement if there are several of them.
+    /// Requests, and the acknowledgement if the burst has several packets.
     Requests,
 }
 

@@ -278,7 +278,7 @@ pub enum ModifyError {
     OutOfRange {
         /// The attribute.
         attribute: AttrMask,
-        /// Value given.
+        /// The given value.
         found: u16,
         /// Minimum.
         min: u16,
@@ -300,7 +300,7 @@ pub enum ModifyError {
     Value {
         /// The attribute.
         attribute: AttrMask,
-        /// Value given.
+        /// The given value.
         found: u32,
         /// Description of valid values.
         expected: &'static str,
@@ -308,7 +308,7 @@ pub enum ModifyError {
     /// The path MTU is larger than the port's.
     #[error("PATH_MTU is {found}, the port has {active}")]
     PathMtu {
-        /// Value given.
+        /// The given value.
         found: Mtu,
         /// MTU of the port.
         active: Mtu,
@@ -317,13 +317,13 @@ pub enum ModifyError {
     #[doc(alias = "EPERM")]
     #[error("QKEY {qkey} has bit 31 set, which needs CAP_NET_RAW")]
     PrivilegedQkey {
-        /// Value given.
+        /// The given value.
         qkey: QKey,
     },
     /// The source GID does not exist.
     #[error("AV names source GID {index} of {gids}")]
     SgidIndex {
-        /// Value given.
+        /// The given value.
         index: u8,
         /// Size of the GID table.
         gids: usize,
@@ -331,7 +331,7 @@ pub enum ModifyError {
     /// No interface currently has the address of the source GID.
     #[error("AV names source GID {index}, which is empty: no interface has {gid}")]
     EmptyGid {
-        /// Value given.
+        /// The given value.
         index: u8,
         /// GID of the slot.
         gid: Gid,
@@ -358,7 +358,7 @@ pub enum ModifyError {
     /// Without an alternate path there is nothing to arm.
     #[error("PATH_MIG_STATE is {found:?}, and without alternate path it can only be Migrated")]
     MigState {
-        /// Value given.
+        /// The given value.
         found: MigState,
     },
 }

@@ -17,7 +17,7 @@ use crate::wire::NakCode;
 /// the requester.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TransportError {
-    /// There is no receive request. The peer tries again.
+    /// There is no receive request. The peer retries.
     NotReady,
     /// The opcode is invalid after the previous one.
     Sequence,
@@ -25,9 +25,9 @@ pub(crate) enum TransportError {
     Length,
     /// The message is longer than its receive request.
     ReceiveTooShort,
-    /// More requests with a response than `max_dest_rd_atomic`.
+    /// The peer sent more requests with a response than `max_dest_rd_atomic`.
     TooManyReads,
-    /// An atomic or ATOMIC WRITE on an address that is not a multiple of 8.
+    /// The address of an atomic or ATOMIC WRITE is not a multiple of 8.
     Misaligned,
     /// The responder does not implement the operation.
     Unsupported,

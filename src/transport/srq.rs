@@ -45,8 +45,8 @@ impl Srq {
         Self { queue, max_sge, limit: 0, users: 0, xrc, failed: false, lent_with: 0 }
     }
 
-    /// Whether requests were taken and fewer than the limit are left. Reported once: it then
-    /// disables the limit.
+    /// Whether requests were taken and fewer than the limit are left. It then disables the limit,
+    /// so the event is reported once.
     fn falls_below_limit(&mut self) -> bool {
         let left = self.queue.len();
         let falls = left < self.lent_with && left < self.limit as usize;

@@ -148,7 +148,7 @@ impl UcSender {
         self.queue.pop_front();
     }
 
-    /// Ends the oldest request with `status`.
+    /// Completes the oldest request with `status`.
     pub(crate) fn fail_oldest(&mut self, cx: &mut Context<'_>, id: &Identity, status: WcStatus) {
         self.packet = 0;
         if let Some(wqe) = self.queue.front() {
@@ -264,7 +264,7 @@ impl UcReceiver {
         self.sequence = Sequence::Idle;
     }
 
-    /// Returns the message that is arriving.
+    /// Returns the message that is being received.
     pub(crate) fn message(&mut self) -> &mut Inbound {
         &mut self.message
     }

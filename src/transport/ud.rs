@@ -165,7 +165,7 @@ impl UdSender {
         self.let_oldest_go();
     }
 
-    /// Ends the oldest request with `status`.
+    /// Completes the oldest request with `status`.
     pub(crate) fn fail_oldest(&mut self, cx: &mut Context<'_>, id: &Identity, status: WcStatus) {
         if let Some(wqe) = self.queue.front() {
             cx.complete_send(id, &wqe.end_of(), status);

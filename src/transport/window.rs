@@ -31,9 +31,9 @@ pub(crate) const fn truesize(len: usize) -> u64 {
     ((len + 384).next_power_of_two() + 512) as u64
 }
 
-/// Limit on windows without connections, which are kept for the next datagram or connection to
-/// their address. Without it, a UD server that replies to every source address would add a window
-/// for each.
+/// Number of windows without connections from which on a new address reuses an idle one. Windows
+/// without connections are kept for the next datagram or connection to their address. Without
+/// reuse, a UD server that replies to every source address would add a window for each.
 const MAX_IDLE_WINDOWS: usize = 1024;
 
 /// Number of idle-window candidates checked for reuse when a new address needs a window.
@@ -58,7 +58,7 @@ struct Window {
     queue: VecDeque<Waiter>,
     /// The window is listed in [`Windows::opened`].
     opened: bool,
-    /// The local address to ask for its receive-queue length, if the destination can be asked.
+    /// The local address to query for its receive-queue length, if that is possible.
     local: Option<IpAddr>,
     /// The window is listed in [`Windows::asked`].
     asked: bool,
@@ -440,8 +440,8 @@ impl UsableWindow {
     }
 
     /// Returns a quarter of the limit: the maximum cost of one burst that the network card
-    /// segments, and of the data sent without an acknowledgement request. If fewer than two such
-    /// bursts fit the window, the second waits for the first.
+    /// segments, and of the data sent without an acknowledgement request. Of larger bursts only
+    /// about two would fit the window, and each would wait for the acknowledgement of the other.
     pub(crate) fn quarter(self) -> u64 {
         self.limit / 4
     }

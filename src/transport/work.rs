@@ -524,13 +524,13 @@ pub enum WcStatus {
     /// The queue pair detected an internal inconsistency.
     #[doc(alias = "IBV_WC_LOC_QP_OP_ERR")]
     LocQpOpErr = 2,
-    /// Reliable datagram only.
+    /// Used by reliable datagrams only.
     #[doc(alias = "IBV_WC_LOC_EEC_OP_ERR")]
     LocEecOpErr = 3,
     /// A local buffer has an invalid key, range or permission.
     #[doc(alias = "IBV_WC_LOC_PROT_ERR")]
     LocProtErr = 4,
-    /// The queue pair failed before this request was executed.
+    /// The queue pair failed before this request completed.
     #[doc(alias = "IBV_WC_WR_FLUSH_ERR")]
     WrFlushErr = 5,
     /// A memory window could not be bound or invalidated.
@@ -557,25 +557,25 @@ pub enum WcStatus {
     /// The peer had no receive request for `rnr_retry + 1` attempts.
     #[doc(alias = "IBV_WC_RNR_RETRY_EXC_ERR")]
     RnrRetryExcErr = 13,
-    /// Reliable datagram only.
+    /// Used by reliable datagrams only.
     #[doc(alias = "IBV_WC_LOC_RDD_VIOL_ERR")]
     LocRddViolErr = 14,
-    /// Reliable datagram only.
+    /// Used by reliable datagrams only.
     #[doc(alias = "IBV_WC_REM_INV_RD_REQ_ERR")]
     RemInvRdReqErr = 15,
     /// The peer aborted the operation.
     #[doc(alias = "IBV_WC_REM_ABORT_ERR")]
     RemAbortErr = 16,
-    /// Reliable datagram only.
+    /// Used by reliable datagrams only.
     #[doc(alias = "IBV_WC_INV_EECN_ERR")]
     InvEecnErr = 17,
-    /// Reliable datagram only.
+    /// Used by reliable datagrams only.
     #[doc(alias = "IBV_WC_INV_EEC_STATE_ERR")]
     InvEecStateErr = 18,
     /// The device failed.
     #[doc(alias = "IBV_WC_FATAL_ERR")]
     FatalErr = 19,
-    /// No response in time.
+    /// The response did not arrive in time.
     #[doc(alias = "IBV_WC_RESP_TIMEOUT_ERR")]
     RespTimeoutErr = 20,
     /// Any other error.

@@ -24,8 +24,8 @@ impl ReadPlan {
     ///
     /// Space is released when a response is complete. A request for the whole buffer would be the
     /// only one, and the path would be idle until the next request arrives. With a quarter each,
-    /// responses arrive continuously if the buffer lasts for at least a third of a round trip. More
-    /// parts would cost more bursts.
+    /// responses arrive continuously if each takes at least a third of a round trip. More parts
+    /// would cost more bursts.
     pub(crate) fn filling(packets: u32, at_once: u8) -> Self {
         Self::new(packets / u32::from(at_once.clamp(1, 4)))
     }

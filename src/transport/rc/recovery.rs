@@ -252,7 +252,7 @@ impl Recovery {
         ProbeWindow::new(sent.snd_max, self.support.is_known() && !sent.has_response)
     }
 
-    // ---- questions ----
+    // ---- queries ----
 
     /// Whether the RNR timer runs, and nothing may be sent.
     pub(super) fn is_waiting(&self) -> bool {

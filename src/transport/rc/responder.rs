@@ -685,10 +685,10 @@ impl Responder {
         }
     }
 
-    /// Returns the PSN for an acknowledgement: the newest executed one that is not directly
-    /// followed by requests with a response. Their responses may have been lost, and a requester
-    /// may take the acknowledgement of a retransmitted request for the completion of an atomic that
-    /// lacks its result (kernel rxe does).
+    /// Returns the PSN for an acknowledgement: the last executed one before the trailing requests
+    /// with a response. Their responses may have been lost, and a requester may take the
+    /// acknowledgement of a retransmitted request for the completion of an atomic that lacks its
+    /// result (kernel rxe does).
     fn acknowledged(&self) -> Psn {
         self.replay.first_before(self.position).unwrap_or(self.expected).previous()
     }
