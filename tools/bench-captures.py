@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 
-from benchmark import TARGET, built, built_roce, fail, parser
+from benchmark import TARGET, Table, built, built_roce, fail, parser, publish
 
 # The fields that a checker needs; tshark shows the ICRC and does not check it.
 FIELDS = """frame.number frame.time_epoch ip.src ip.dst udp.srcport
@@ -61,18 +61,18 @@ def measure(file, runs):
     return found, found["tshark -T fields"][0].lines
 
 
-def report(found, packets, size):
+def report(found, packets, size, is_published):
     """Prints a table; returns how many times longer tshark takes, by the clock."""
-    print(f"{packets} packets, {size} bytes, {len(found['roce check'])} runs each, medians\n")
-    print("| | packets/s | GB/s | seconds | of CPU | peak memory |")
-    print("|---|--:|--:|--:|--:|--:|")
+    runs = len(found["roce check"])
+    print(f"{packets} packets, {size} bytes, {runs} runs each, medians\n")
+    table = Table(("packets a second", 0), ("GB/s", 2), ("seconds", 2), ("CPU seconds", 2), ("peak memory, MB", 0))
     median = lambda runs, of: statistics.median(getattr(run, of) for run in runs)
-    for name, runs in found.items():
-        wall, cpu, memory = (median(runs, of) for of in ("wall", "cpu", "memory"))
-        print(
-            f"| `{name}` | {packets / wall:,.0f} | {size / wall / 1e9:.2f} | {wall:.2f} "
-            f"| {cpu:.2f} | {memory / 1e6:.0f} MB |"
-        )
+    for name, of_program in found.items():
+        wall, cpu, memory = (median(of_program, of) for of in ("wall", "cpu", "memory"))
+        table.add(f"`{name}`", packets / wall, size / wall / 1e9, wall, cpu, memory / 1e6)
+    table.print()
+    if is_published:
+        publish({"captures": table}, runs)
     ours, theirs = found.values()
     ratio, of_cpu = (median(theirs, of) / median(ours, of) for of in ("wall", "cpu"))
     print(f"\ntshark takes {ratio:.1f} times as long, and {of_cpu:.1f} times as much of a CPU")
@@ -94,7 +94,7 @@ def main():
             file = os.path.join(directory, "made.pcapng")
             subprocess.run([generate, str(args.bytes), file], check=True)
         found, packets = measure(file, args.runs)
-        ratio = report(found, packets, os.path.getsize(file))
+        ratio = report(found, packets, os.path.getsize(file), args.publish)
     if ratio < args.at_least:
         fail(f"{ratio:.1f} times: expected {args.at_least:g} at least")
 

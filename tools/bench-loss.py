@@ -21,7 +21,7 @@ import sys
 from dataclasses import dataclass
 
 import guests
-from benchmark import Turns, fail, parser
+from benchmark import Table, Turns, fail, parser, publish
 from guests import in_guest, static_roce, vm
 
 ASKS, LISTENS = "a", "b"
@@ -170,6 +170,19 @@ def main():
             medians = [statistics.median(value or 0 for value in values) for values in (rxe, ours)]
             ratio = f"{medians[1] / medians[0]:.2f}" if medians[0] else "-"
             print(f"| {name} | {float(loss):.2%} | {shown(rxe)} | {shown(ours)} | {ratio} |")
+    if options.publish:
+        publish({"rxe-loss": ratios_of(found, names, losses)}, options.rounds,
+                "2 guests with 1 emulated CPU each", f"Linux {options.kernel}")
+
+
+def ratios_of(found, names, losses):
+    """The goodput next to rxe's: a row for each test, a column for each loss."""
+    table = Table(*((f"{float(loss):.2%}", 1) for loss in losses))
+    for name in names:
+        medians = [[statistics.median(value or 0 for value in found[name, loss, engine]) for engine in ("softroce", "rxe")]
+                   for loss in losses]
+        table.add(name, *(ours / rxe if rxe else 0 for ours, rxe in medians))
+    return table
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import json
 import statistics
 import sys
 
-from benchmark import ROCE, Hosts, Turns, both_sides, built_roce, parser, run
+from benchmark import ROCE, Hosts, Table, Turns, both_sides, built_roce, parser, publish, run
 
 # Name of a row, its options, the field of the result, and its unit.
 TESTS = {
@@ -24,6 +24,8 @@ TESTS = {
     "SEND there and back, 64 bytes: half": ("send-lat -s 64", "latency_us", 1, "µs"),
 }
 PORTS = ["udp", "packet", "tap"]
+# The tables in docs/results.json, by the unit of their rows.
+KINDS = {"Gbit/s": "bandwidths", "M/s": "rates", "µs": "latencies"}
 
 
 class Bridges(Hosts):
@@ -68,15 +70,21 @@ def main():
                     value = perf(hosts, via, f"{test} -D {options.seconds}")[key]
                     found[name, via].append((value["p50"] if key == "latency_us" else value) * scale)
 
-    print("| | UDP sockets | packet sockets | ratio | TAP | ratio |\n|---|--:|--:|--:|--:|--:|")
+    tables = {}
     for name in names:
         *_, unit = TESTS[name]
+        table = tables.setdefault(f"ports-{KINDS[unit]}", Table(
+            (f"UDP sockets, {unit}", 2), (f"packet sockets, {unit}", 2), ("ratio", 2), (f"TAP, {unit}", 2), ("ratio", 2)))
         udp = found[name, "udp"]
-        cells = [f"{statistics.median(udp):.2f} {unit}"]
+        cells = [statistics.median(udp)]
         for via in PORTS[1:]:
             ratios = [value / base for value, base in zip(found[name, via], udp)]
-            cells += [f"{statistics.median(found[name, via]):.2f} {unit}", f"{statistics.median(ratios):.2f}"]
-        print(f"| {name} | {' | '.join(cells)} |")
+            cells += [statistics.median(found[name, via]), statistics.median(ratios)]
+        table.add(name, *cells)
+    for table in tables.values():
+        table.print()
+    if options.publish:
+        publish(tables, options.rounds)
 
 
 if __name__ == "__main__":

@@ -18,13 +18,15 @@ import sys
 from dataclasses import dataclass
 
 import guests
-from benchmark import Turns, fail, parser
+from benchmark import Table, Turns, fail, parser, publish
 from guests import static_roce, vm
 
 GUEST = "a"
 ADDRESS = "10.77.0.2"
 # Ports of `roce perf`.
 PORTS = ("udp", "shm")
+# The tables in docs/results.json by the unit of their rows, the unit as a page has it, and its digits.
+KINDS = {"Gbit/s": ("bandwidths", "Gbit/s", 2), "M/s": ("rates", "M/s", 3), "us": ("latencies", "µs", 1)}
 
 
 @dataclass
@@ -109,13 +111,19 @@ def main():
     finally:
         vm("down", GUEST)
 
-    print("| | rxe |", *(f"softroce, {port} | ratio |" for port in PORTS))
-    print("|---|--:|" + "--:|--:|" * len(PORTS))
+    tables = {}
     for test in tests:
+        kind, unit, digits = KINDS[test.unit]
+        table = tables.setdefault(f"rxe-{kind}", Table(
+            (f"rxe, {unit}", digits), (f"UDP sockets, {unit}", digits), ("ratio", 2),
+            (f"shared memory, {unit}", digits), ("ratio", 2)))
         rxe, *softroce = map(statistics.median, zip(*found[test.name], strict=True))
         ratios = [rxe / value if test.is_latency() else value / rxe for value in softroce]
-        pairs = (f"{value:.3g} | {ratio:.2f} |" for value, ratio in zip(softroce, ratios, strict=True))
-        print(f"| {test.name} | {rxe:.3g} {test.unit} |", *pairs)
+        table.add(test.name, rxe, *(cell for pair in zip(softroce, ratios, strict=True) for cell in pair))
+    for table in tables.values():
+        table.print()
+    if options.publish:
+        publish(tables, options.rounds, "guest with 2 emulated CPUs", f"Linux {options.kernel}")
 
 
 if __name__ == "__main__":

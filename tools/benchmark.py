@@ -110,7 +110,7 @@ class Table:
         print()
 
 
-def publish(tables, rounds):
+def publish(tables, rounds, machine=None, kernel=None):
     """Writes tables, by their names, into docs/results.json, with how they were measured. The pages take them from there:
     SNAPSHOTS=write cargo test --test pages."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -119,7 +119,7 @@ def publish(tables, rounds):
         if table.rows:
             results[name] = {
                 "command": command, "date": datetime.date.today().isoformat(), "rounds": rounds,
-                "machine": processor(), "kernel": f"{platform.system()} {platform.release()}",
+                "machine": machine or processor(), "kernel": kernel or f"{platform.system()} {platform.release()}",
                 "columns": [{"title": title, "digits": digits} for title, digits in table.columns],
                 "rows": table.rows,
             }

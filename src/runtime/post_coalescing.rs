@@ -42,7 +42,7 @@ pub enum PostPolicy {
     Immediate,
 }
 
-/// What the caller of a post is expected to do next.
+/// Expectation about the next call of the thread that posts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Doorbell {
     /// A turn follows soon: the requests may wait for it.

@@ -1,4 +1,4 @@
-//! Copies by the processor whose faults are recognized by the address of the instruction.
+//! Copies by instructions with known addresses, so that a handler recognizes their faults.
 //!
 //! Each function in assembly has one instruction that accesses memory, its first one. The handler of
 //! [`fault`](super::fault) compares the instruction pointer of a fault with the addresses of the two functions, skips the

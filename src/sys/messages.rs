@@ -85,8 +85,7 @@ unsafe fn send_message(fd: RawFd, message: &libc::msghdr) -> io::Result<usize> {
 ///
 /// # Safety
 ///
-/// What `message` points to is nobody else's, is plain bytes, and can be written for as long as it
-/// says.
+/// `message` points to plain bytes that no other code uses, and all of its lengths may be written.
 unsafe fn receive_message(fd: RawFd, message: &mut libc::msghdr) -> io::Result<usize> {
     let (at, flags) = (ptr::from_mut(message), libc::MSG_DONTWAIT);
     // SAFETY: the caller has seen to what `message` points to; the kernel keeps to the lengths in it.
