@@ -42,9 +42,14 @@ def both_sides(active, listening, host):
     """Runs `roce perf` as two processes; the listening one is reached at `host`. Returns the output of the other."""
     listening = [*listening, "--listen", "--port", "0", "--announce"]
     with subprocess.Popen(listening, stdout=subprocess.PIPE, text=True) as other:
-        port = other.stdout.readline().strip()
-        said = run(*active, "--port", port, host)
-        other.wait()
+        try:
+            port = other.stdout.readline().strip()
+            said = run(*active, "--port", port, host)
+            other.wait()
+        except BaseException:
+            # It would wait for a client for ever.
+            other.kill()
+            raise
     return said
 
 

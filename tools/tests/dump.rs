@@ -214,8 +214,8 @@ fn packets_of_a_truncated_file_precede_the_error() {
     let output = dump(&[], &path);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 7);
-    let expected = format!("roce: {}: cut short in the record after packet 7\n", path.display());
-    assert_eq!(stderr(&output), expected);
+    let expected = format!("roce: {}: cut short in the record after packet 7: ", path.display());
+    assert!(stderr(&output).starts_with(&expected), "{}", stderr(&output));
 }
 
 #[test]

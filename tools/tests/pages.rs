@@ -156,7 +156,8 @@ impl Shell {
     /// Runs a command and compares its output. One that ends in `&` has to listen at a TCP port afterwards.
     fn run(&mut self, step: &Step) -> Result<(), String> {
         let before = listeners();
-        self.send(&step.command);
+        // The commands come by the shell's input, which mpirun would read.
+        self.send(&format!("{{ {}\n}} < /dev/null", step.command));
         self.send(&format!("echo \"{END} $?\""));
         let mut printed = Vec::new();
         let status = loop {
