@@ -146,10 +146,10 @@ fn closed_dropped_and_unreachable_ports_differ_without_a_doctor() {
     assert_found(dropped, "path-mtu", "ok", "no router says");
     let down = "ip -n s rule add pref 10 to 10.3.0.2 type blackhole; visitor 1";
     let [down] = &run(&[ROUTED, down])[..] else { panic!() };
-    assert_found(down, "listener", "note", "no answer at all");
-    assert_found(down, "reach", "problem", "nothing comes back from 10.3.0.2");
+    assert_found(down, "listener", "note", "no response");
+    assert_found(down, "reach", "problem", "no response from 10.3.0.2");
     let [nowhere] = &run(&[ROUTED, "ip -n a route del default; visitor 1"])[..] else { panic!() };
-    assert_found(nowhere, "route", "problem", "there is no way to 10.3.0.2");
+    assert_found(nowhere, "route", "problem", "there is no route to 10.3.0.2");
     let forbidden = "ip -n a rule add pref 10 ipproto udp dport 4791 type prohibit; visitor 1";
     let [forbidden] = &run(&[ROUTED, forbidden])[..] else { panic!() };
     assert_found(forbidden, "reach", "problem", "a firewall of this machine");
@@ -310,7 +310,7 @@ fn tap_ports_exchange_messages_with_all_ports() {
 #[ignore = "makes network namespaces"]
 fn servers_with_packet_ports_share_an_address() {
     let script = r#"
-        game="--via packet -m 1024 -s 10000 -n 500 -c --json"
+        game="--via packet -m 1024 -s 10000 -n 500 --chk --json"
         serve() { exec ip netns exec b "$ROCE" pingpong $game -p 0 --announce; }
         play() { ip netns exec a "$ROCE" pingpong $game 10.1.0.2 -p "$1"; }
         exec 3< <(serve 2>/dev/null); exec 4< <(serve); exec 5< <(serve)
