@@ -12,7 +12,7 @@
 //! | 5 | `verbs` | the objects applications hold |
 //! | 4 | `runtime` | clock, threads, locks, wake-ups |
 //! | 3 | [`engine`] | one shard of a device, sans-IO |
-//! | 2 | [`transport`], [`port`] | RC, UC, UD; sockets, the simulated network, middleware |
+//! | 2 | [`transport`], [`port`] | RC, XRC, UC, UD; sockets, the simulated network, middleware |
 //! | 1 | [`wire`], [`mem`], [`net`] | bytes; registered memory; what a datagram is |
 //! | 0 | [`time`], [`psn`], [`ids`], [`counter`]; `sync`, `sys` | facts about numbers; what threads share; system calls and processor instructions |
 //!
