@@ -42,7 +42,7 @@ use crate::sync::epoch::Epochs;
 /// let pd = PdId(1);
 /// let region = memory.register(pd, HostMemory::alloc(4096)?, None, Access::LOCAL_WRITE)?;
 ///
-/// An engine receives a message:
+/// // An engine receives a message:
 /// let span = memory.local(pd, region.lkey(), region.addr() + 64, 5, LocalAccess::Write)?;
 /// span.place(&handle.enter(), 0, b"hello", Placement::Final)?;
 ///

@@ -33,7 +33,7 @@ pub const GRH_LEN: usize = 40;
 /// let arrived = cq.wait_one(None)?;
 /// assert_eq!((arrived.wr_id, arrived.byte_len, arrived.source_qp), (1, 45, Some(a.qpn())));
 ///
-/// The first 40 bytes of the buffer give the address handle for a reply to the sender.
+/// // The first 40 bytes of the buffer give the address handle for a reply to the sender.
 /// let mut header = [0; GRH_LEN];
 /// mr.read_at(1024, &mut header)?;
 /// assert_eq!(pd.create_ah_from_header(&header)?, ah);

@@ -242,7 +242,7 @@ impl CompletionQueue {
     /// # let ctx = Context::open(OpenOptions::loopback())?;
     /// # let channel = ctx.create_channel()?;
     /// let cq = ctx.create_cq(256, Some(&channel))?;
-    /// One announcement after 16 completions, or 50 µs after the first.
+    /// // One announcement after 16 completions, or 50 µs after the first.
     /// cq.modify(Moderation { count: 16, period: 50 })?;
     /// # Ok::<(), Error>(())
     /// ```

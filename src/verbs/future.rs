@@ -58,7 +58,7 @@ impl CompletionQueue {
     /// let ctx = Context::open(OpenOptions::loopback())?;
     /// let cq = ctx.create_cq(4, None)?;
     /// let mut completions = pin!(cq.completions());
-    /// An executor polls the stream, and polls again when it is woken.
+    /// // An executor polls the stream, and polls again when it is woken.
     /// let next = completions.as_mut().poll_next(&mut Task::from_waker(Waker::noop()));
     /// assert!(matches!(next, Poll::Pending));
     /// # Ok::<(), Error>(())

@@ -111,7 +111,7 @@ impl<'a> QpConfig<'a> {
 /// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
 /// let qp = pd.create_qp(&QpConfig::rc(&cq))?;
 ///
-/// The peers exchange these lines; here the queue pair is its own peer.
+/// // The peers exchange these lines; here the queue pair is its own peer.
 /// let peer: Endpoint = qp.endpoint().to_string().parse()?;
 /// qp.connect(&peer, &ConnectOptions::default())?;
 /// assert_eq!(qp.state()?, QpState::Rts);
@@ -262,7 +262,7 @@ impl QueuePair {
     /// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
     /// let qp = pd.create_qp(&QpConfig::rc(&cq))?;
     /// qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
-    /// One gigabit per second, in bursts of up to 64 KiB.
+    /// // One gigabit per second, in bursts of up to 64 KiB.
     /// qp.modify_rate_limit(RateLimit { kbps: 1_000_000, max_burst: 1 << 16 })?;
     /// assert_eq!(qp.query()?.attr.rate_limit.map(|limit| limit.kbps), Some(1_000_000));
     /// # Ok::<(), Error>(())
@@ -453,7 +453,7 @@ impl QueuePair {
     /// near.connect(&far.endpoint(), &ConnectOptions::default())?;
     /// far.connect(&near.endpoint(), &ConnectOptions::default())?;
     ///
-    /// Peers have no access to the region itself, and may write to 64 bytes of it through the window.
+    /// // Peers have no access to the region itself, and may write to 64 bytes of it through the window.
     /// let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::MW_BIND)?;
     /// let mw = pd.alloc_mw(MwType::Type1)?;
     /// let info = mr.bind_info(1024..1088, Access::REMOTE_WRITE);

@@ -47,7 +47,7 @@ pub struct XrcdOptions<'a> {
 /// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
 /// let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE)?;
 ///
-/// The receiver: a domain, a target in it, and a queue for each part of the program.
+/// // The receiver: a domain, a target in it, and a queue for each part of the program.
 /// let domain = ctx.open_xrcd(&XrcdOptions::default())?;
 /// let target = domain.create_target()?;
 /// let (one_cq, other_cq) = (ctx.create_cq(16, None)?, ctx.create_cq(16, None)?);
@@ -56,7 +56,7 @@ pub struct XrcdOptions<'a> {
 /// one.post_recv(RecvRequest::new(1, mr.sge(..64)))?;
 /// other.post_recv(RecvRequest::new(2, mr.sge(64..128)))?;
 ///
-/// The sender, here on the same device.
+/// // The sender, here on the same device.
 /// let qp = pd.create_qp(&QpConfig::xrc(&cq))?;
 /// qp.connect(&target.endpoint(), &ConnectOptions::default())?;
 /// target.connect(&qp.endpoint(), &ConnectOptions::default())?;
