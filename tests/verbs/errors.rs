@@ -6,7 +6,9 @@ use std::net::UdpSocket;
 use softroce::engine::InitAttr;
 use softroce::verbs::*;
 
-use crate::node::{MEMORY_BYTES, Node, PROCESS_START_LOCK, WAIT_LIMIT, fresh_ip, open};
+use crate::node::{
+    MEMORY_BYTES, Node, PROCESS_START_LOCK, WAIT_LIMIT, fresh_ip, open, single_attempt,
+};
 
 /// Runs a request that the peer refuses, and returns its status and the event of the peer.
 fn refused(request: impl Fn(&Node, &Node) -> SendRequest) -> (WcStatus, AsyncEvent, Qpn) {
@@ -105,7 +107,7 @@ fn too_short_receive_request_fails_both_sides() {
 fn send_without_a_receive_request_is_retried_rnr_retry_times() {
     let (a, b) = (Node::on(open()), Node::on(open()));
     let min_rnr_timer = RnrTimer::new(1).unwrap();
-    a.connect(&b, &ConnectOptions { rnr_retry: 2, min_rnr_timer, ..Default::default() });
+    a.connect(&b, &ConnectOptions { rnr_retry: 2, min_rnr_timer, ..single_attempt() });
     a.send(SendRequest::send(1, a.mr.sge(..8)));
     assert_eq!(a.end(), (1, WcStatus::RnrRetryExcErr));
     assert_eq!(a.ctx.device_info().unwrap().counters.rnr_naks_received, 3);
