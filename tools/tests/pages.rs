@@ -125,7 +125,8 @@ impl Shell {
         fs::create_dir(&folder).unwrap();
         symlink(root().join("pcap"), folder.join("pcap")).unwrap();
         let programs = Path::new(env!("CARGO_BIN_EXE_roce")).parent().unwrap().to_str().unwrap();
-        let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+        // Debian's python3 has Debian's mpi4py.
+        let path = format!("{programs}:/usr/bin:{}", std::env::var("PATH").unwrap());
         let mut command = Command::new("bash");
         for variable in roce::VARIABLES_OF_THE_COMMAND {
             command.env_remove(variable.name);
