@@ -126,11 +126,12 @@ extern "C" fn flush_all() {
     each_at_exit(|shards| shards.iter().for_each(|shard| shard.flush_at_exit()));
 }
 
-/// Sends pending acknowledgements of the devices of this process, when it ends by `_exit`.
+/// Sends posted requests that wait for others, and pending acknowledgements, when the process ends by `_exit`.
 ///
 /// Every step is async-signal-safe, so a signal handler may call this: it allocates nothing, waits for no lock, and
-/// sends at most 64 packets. A device that another thread uses at the moment, or that the signal has interrupted, sends
-/// nothing. In a child of the process that has opened a device it does nothing.
+/// sends at most 64 packets. Each device's own thread sends the requests that wait; this waits for it up to half a
+/// second. A device that another thread uses at the moment, or that the signal has interrupted, sends no acknowledgement.
+/// In a child of the process that has opened a device it does nothing.
 ///
 /// The process ends right after: the devices cannot be closed any more.
 pub fn flush() {
