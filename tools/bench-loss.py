@@ -87,7 +87,7 @@ class Rxe:
 
     def goodput(self, verb, mtu, seconds):
         amount = f"-D {seconds + 2 * MARGIN} -f {MARGIN} --report_gbits"
-        program = guests.perftest(verb, SIZE, mtu, SAME, amount)
+        program = guests.perftest(verb, SIZE, mtu, "-d rxe0 -x 1", SAME, amount)
         said = between_guests(program, f"{program} {ADDRESS}")
         row = guests.row_of(said.out, SIZE)
         if said.status == 0 and row:

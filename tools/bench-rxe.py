@@ -1,29 +1,27 @@
 #!/usr/bin/env python3
-"""Softroce and kernel rxe on the same processors: those of a guest.
+"""The same perftest over kernel rxe and on softroce, on the same processors: those of a guest.
 
+    cargo build --release
     tools/bench-rxe.py
     tools/bench-rxe.py --kernel 6.12 --rounds 3 --only send-lat
 
-perftest over rxe and `roce perf`, over the loopback interface and through shared memory, run alternately in one
-guest with two emulated processors, so only ratios are meaningful. Rows are medians. `roce` is linked statically,
-and runs in its own network namespace, because rxe owns UDP port 4791 in that of the guest. docs/PERFORMANCE.md has
-the results.
-
-environment: ROCE  the command to measure, linked statically, instead of the one that cargo builds
+perftest runs over rxe, and under `roce run` over the loopback interface and through shared memory, alternately in one
+guest with two emulated processors, so only ratios are meaningful. Rows are medians. Under `roce run` it has its own
+network namespace, because rxe owns UDP port 4791 in that of the guest. Options are perftest's defaults but for size, MTU
+and duration: one request a call. docs/PERFORMANCE.md has the results.
 """
 
-import json
 import statistics
 import sys
 from dataclasses import dataclass
 
 import guests
-from benchmark import Table, Turns, fail, parser, publish
-from guests import static_roce, vm
+from benchmark import ROCE, TARGET, Table, Turns, built, built_roce, fail, parser, publish, run
+from guests import vm
 
 GUEST = "a"
 ADDRESS = "10.77.0.2"
-# Ports of `roce perf`.
+# Ports of `roce run`.
 PORTS = ("udp", "shm")
 # The tables in docs/results.json by the unit of their rows, the unit as a page has it, and its digits.
 KINDS = {"Gbit/s": ("bandwidths", "Gbit/s", 2), "M/s": ("rates", "M/s", 3), "us": ("latencies", "µs", 1)}
@@ -31,16 +29,15 @@ KINDS = {"Gbit/s": ("bandwidths", "Gbit/s", 2), "M/s": ("rates", "M/s", 3), "us"
 
 @dataclass
 class Test:
-    """A test that both have, and which column of its row counts."""
+    """A test of perftest, and which column of its row counts."""
 
     name: str
     verb: str
     size: int
     mtu: int
     unit: str
-    # Column of perftest's row, and keys of the JSON of `roce perf`.
+    # Column of perftest's row.
     column: int
-    ours: tuple
 
     def is_latency(self):
         return self.verb.endswith("lat")
@@ -48,7 +45,7 @@ class Test:
 
 def bandwidth(verb, size, mtu):
     title = f"{verb} {size >> 10} KiB, MTU {mtu}"
-    return Test(title, verb, size, mtu, "Gbit/s", 3, ("gbit_per_s",))
+    return Test(title, verb, size, mtu, "Gbit/s", 3)
 
 
 TESTS = [
@@ -56,38 +53,35 @@ TESTS = [
     bandwidth("write-bw", 65536, 4096),
     bandwidth("read-bw", 65536, 4096),
     bandwidth("send-bw", 65536, 4096),
-    Test("send-bw 64 B", "send-bw", 64, 4096, "M/s", 4, ("msg_per_s",)),
-    Test("write-bw 64 B", "write-bw", 64, 4096, "M/s", 4, ("msg_per_s",)),
-    Test("send-lat 64 B", "send-lat", 64, 4096, "us", 4, ("latency_us", "p50")),
-    Test("write-lat 64 B", "write-lat", 64, 4096, "us", 4, ("latency_us", "p50")),
-    Test("read-lat 64 B", "read-lat", 64, 4096, "us", 4, ("latency_us", "p50")),
+    Test("send-bw 64 B", "send-bw", 64, 4096, "M/s", 4),
+    Test("write-bw 64 B", "write-bw", 64, 4096, "M/s", 4),
+    Test("send-lat 64 B", "send-lat", 64, 4096, "us", 4),
+    Test("write-lat 64 B", "write-lat", 64, 4096, "us", 4),
+    Test("read-lat 64 B", "read-lat", 64, 4096, "us", 4),
 ]
 
 
-def perftest(test, seconds):
+def perftest(test, seconds, device, address, begin=""):
+    """The figure of a test between two processes of the guest; `begin` stands before each of their commands."""
     amount = f"-n {seconds * 500}" if test.is_latency() else f"-D {seconds}"
     report = [] if test.is_latency() else ["--report_gbits"]
-    program = guests.perftest(test.verb, test.size, test.mtu, amount, *report)
-    said = guests.in_guest(
-        GUEST, f"{program} >/dev/null & until {guests.LISTENS}; do :; done; {program} {ADDRESS}; wait"
-    )
+    program = begin + guests.perftest(test.verb, test.size, test.mtu, device, amount, *report)
+    line = f"{program} >/dev/null & until {guests.LISTENS}; do :; done; {program} {address}; wait"
+    if begin:
+        line = f"unshare -n sh -c 'ip link set lo up; {line.replace(chr(39), chr(34))}'"
+    said = guests.in_guest(GUEST, line)
     row = guests.row_of(said, test.size)
     if row is None:
         fail(f"{program} has printed no row:\n{said}")
     return float(row[test.column])
 
 
-def ours(test, port, seconds):
-    amount = f"-n {seconds * 500}" if test.is_latency() else f"-D {seconds} -t 128 -l 16"
-    said = guests.in_guest(
-        GUEST,
-        "unshare -n sh -c 'ip link set lo up && "
-        f"roce perf {test.verb} -s {test.size} -m {test.mtu} {amount} --via {port} --no-ceiling --json'",
-    )
-    value = json.loads(said)
-    for key in test.ours:
-        value = value[key]
-    return value / 1e6 if test.unit == "M/s" else value
+def under_rxe(test, seconds):
+    return perftest(test, seconds, "-d rxe0 -x 1", ADDRESS)
+
+
+def under_softroce(test, port, seconds):
+    return perftest(test, seconds, "", "127.0.0.1", f"LD_LIBRARY_PATH=/share/bin roce run --via {port} -- ")
 
 
 def main():
@@ -98,14 +92,18 @@ def main():
     names = turns.chosen(options)
     tests = [test for test in TESTS if test.name in names]
 
-    roce = static_roce()
+    built_roce()
+    how = "cargo build --release"
+    libraries = [built(TARGET / "release" / f"lib{name}.so", how) for name in ("ibverbs", "softroce_paths")]
+    # Rust's standard library unwinds with it, and the guest has none.
+    libraries.append(run("gcc", "-print-file-name=libgcc_s.so.1").strip())
     print(vm("up", GUEST, "-k", options.kernel, "-c", "2", "-M", "1024").strip(), file=sys.stderr)
     try:
-        vm("put", GUEST, roce)
+        vm("put", GUEST, ROCE, *libraries)
         found = {test.name: [] for test in tests}
         for number in range(options.rounds):
             for test in tests:
-                row = [perftest(test, options.seconds), *(ours(test, port, options.seconds) for port in PORTS)]
+                row = [under_rxe(test, options.seconds), *(under_softroce(test, port, options.seconds) for port in PORTS)]
                 found[test.name].append(row)
                 print(f"{number + 1}: {test.name}:", *(f"{value:.3f}" for value in row), file=sys.stderr)
     finally:

@@ -36,8 +36,8 @@ def static_roce():
 
 
 def perftest(verb, size, mtu, *options):
-    """perftest's command for what `roce perf` calls `verb`."""
-    words = [f"ib_{verb.replace('-', '_')} -F -d rxe0 -x 1 -s {size} -m {mtu}", *options]
+    """perftest's command for what `roce perf` calls `verb`; the options name its device."""
+    words = [f"ib_{verb.replace('-', '_')} -F -s {size} -m {mtu}", *options]
     return " ".join(words)
 
 
