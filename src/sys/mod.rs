@@ -8,8 +8,10 @@
 //! |---|---|
 //! | `messages`, `cmsg` | datagrams with control messages; descriptors over Unix sockets |
 //! | `socket` | options of sockets |
+//! | `netlink` | messages of `netlink(7)` |
 //! | `sock_diag` | the memory of sockets of other programs |
 //! | `interface`, `watch` | network interfaces, and changes of them |
+//! | `rtnetlink` | routes, neighbours and link addresses |
 //! | `wait` | waits for descriptors and threads |
 //! | `process` | user, capabilities, clocks |
 //! | `signals` | signal handlers of the program |
@@ -39,10 +41,14 @@ mod interface;
 pub(crate) mod memory;
 #[cfg(feature = "runtime")]
 mod messages;
+#[cfg(feature = "runtime")]
+mod netlink;
 #[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
 mod probe;
 #[cfg(feature = "runtime")]
 mod process;
+#[cfg(feature = "packet")]
+mod rtnetlink;
 #[cfg(feature = "runtime")]
 mod signals;
 #[cfg(feature = "runtime")]
@@ -85,6 +91,8 @@ pub(crate) use messages::{
 pub(crate) use process::PROCESS_START;
 #[cfg(feature = "runtime")]
 pub(crate) use process::{has_net_raw, monotonic, processor_time, user};
+#[cfg(feature = "packet")]
+pub(crate) use rtnetlink::{Neighbour, RtNetlink};
 #[cfg(feature = "runtime")]
 pub(crate) use signals::{Restarts, restarts};
 #[cfg(feature = "runtime")]

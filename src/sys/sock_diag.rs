@@ -9,9 +9,10 @@ use std::mem;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::Socket;
 
 use super::is_closed;
+use super::netlink::{self, ERROR, Message, attributes, u32_at};
 
 /// Pause after the first of several failures; it doubles with each.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
@@ -64,11 +65,7 @@ pub(crate) struct Netlink(Socket);
 
 impl Channel for Netlink {
     fn open() -> io::Result<Self> {
-        let (domain, protocol) =
-            (Domain::from(libc::AF_NETLINK), Protocol::from(libc::NETLINK_SOCK_DIAG));
-        let socket = Socket::new(domain, Type::DGRAM, Some(protocol))?;
-        socket.set_nonblocking(true)?;
-        Ok(Self(socket))
+        netlink::open(libc::NETLINK_SOCK_DIAG).map(Self)
     }
 
     fn send(&mut self, request: &[u8]) -> io::Result<()> {
@@ -240,15 +237,11 @@ fn exchange<C: Channel>(
 /// `SOCK_DIAG_BY_FAMILY` of `linux/sock_diag.h`.
 const BY_FAMILY: u16 = 20;
 
-/// `NLMSG_ERROR` of `linux/netlink.h`.
-const ERROR: u16 = 2;
-
 /// `INET_DIAG_SKMEMINFO` of `linux/inet_diag.h`: its first number is the bytes that wait to be received, its
 /// second the size of the receive buffer.
 const MEMORY: u16 = 7;
 
-/// Bytes of a `nlmsghdr`, and of an `inet_diag_msg`.
-const HEADER_BYTES: usize = 16;
+/// Bytes of an `inet_diag_msg`.
 const MESSAGE_BYTES: usize = 72;
 
 /// Offset of the socket's cookie in an `inet_diag_msg`.
@@ -270,13 +263,12 @@ fn request(
     (from, source_port): (IpAddr, u16),
     (to, port): (IpAddr, u16),
 ) -> [u8; REQUEST_BYTES as usize] {
-    const REQUEST: u16 = 1;
     const UDP: u8 = 17;
     let family = if to.is_ipv4() { 2 } else { 10 };
     let mut bytes = [0; REQUEST_BYTES as usize];
     bytes[0..4].copy_from_slice(&u32::from(REQUEST_BYTES).to_ne_bytes());
     bytes[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
-    bytes[6..8].copy_from_slice(&REQUEST.to_ne_bytes());
+    bytes[6..8].copy_from_slice(&netlink::REQUEST.to_ne_bytes());
     bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
     bytes[16..19].copy_from_slice(&[family, UDP, 1 << (MEMORY - 1)]);
     bytes[20..24].fill(0xff);
@@ -308,8 +300,7 @@ struct Answer {
 impl Answer {
     /// Parses a message, which may be cut. `None` without a whole header.
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let (kind, sequence) = (u16_at(bytes, 4)?, u32_at(bytes, 8)?);
-        let body = bytes.get(HEADER_BYTES..)?;
+        let Message { kind, sequence, body } = Message::parse(bytes)?;
         let memory = match kind {
             BY_FAMILY => memory(body).map(Some).ok_or(Failure::Transient),
             ERROR => refusal(body),
@@ -333,24 +324,13 @@ fn refusal(body: &[u8]) -> Result<Option<SocketMemory>, Failure> {
 fn memory(body: &[u8]) -> Option<SocketMemory> {
     let cookie =
         body.get(COOKIE_OFFSET..)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))?;
-    let mut at = MESSAGE_BYTES;
-    loop {
-        let (len, kind) = (usize::from(u16_at(body, at)?), u16_at(body, at + 2)?);
-        if kind == MEMORY {
-            let (waiting, buffer) = (u32_at(body, at + 4)?.into(), u32_at(body, at + 8)?.into());
-            return Some(SocketMemory { waiting, buffer, cookie });
-        }
-        // An attribute is 4 bytes at least, and the next is aligned to 4.
-        at += len.max(4).next_multiple_of(4);
-    }
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..)?.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+    let mut attributes = attributes(body.get(MESSAGE_BYTES..)?);
+    let (_, numbers) = attributes.find(|(kind, _)| *kind == MEMORY)?;
+    Some(SocketMemory {
+        waiting: u32_at(numbers, 0)?.into(),
+        buffer: u32_at(numbers, 4)?.into(),
+        cookie,
+    })
 }
 
 #[cfg(test)]
@@ -359,6 +339,7 @@ mod tests {
     use std::collections::VecDeque;
     use std::net::Ipv4Addr;
 
+    use super::super::netlink::HEADER_LEN;
     use super::*;
 
     /// What the kernel does with a call.
@@ -453,21 +434,22 @@ mod tests {
     }
 
     fn header(kind: u16) -> Vec<u8> {
-        let mut bytes = vec![0; HEADER_BYTES];
+        let mut bytes = vec![0; HEADER_LEN];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
         bytes
     }
 
     fn found(memory: SocketMemory) -> Vec<u8> {
         let mut bytes = header(BY_FAMILY);
-        bytes.resize(HEADER_BYTES + MESSAGE_BYTES, 0);
-        bytes[HEADER_BYTES + COOKIE_OFFSET..][..8].copy_from_slice(&memory.cookie.to_ne_bytes());
+        bytes.resize(HEADER_LEN + MESSAGE_BYTES, 0);
+        bytes[HEADER_LEN + COOKIE_OFFSET..][..8].copy_from_slice(&memory.cookie.to_ne_bytes());
         let attribute = |len: u16, kind: u16| [len.to_ne_bytes(), kind.to_ne_bytes()].concat();
         bytes.extend(attribute(5, 8));
         bytes.extend([1, 0, 0, 0]);
         bytes.extend(attribute(40, MEMORY));
         bytes.extend(u32::try_from(memory.waiting).unwrap().to_ne_bytes());
         bytes.extend(u32::try_from(memory.buffer).unwrap().to_ne_bytes());
+        bytes.extend([0; 28]);
         bytes
     }
 
@@ -479,10 +461,10 @@ mod tests {
     fn answer_is_searched_for_the_memory() {
         let bytes = found(FOUND);
         assert_eq!(Answer::parse(&bytes), Some(Answer { sequence: 0, memory: Ok(Some(FOUND)) }));
-        for len in 0..HEADER_BYTES {
+        for len in 0..HEADER_LEN {
             assert_eq!(Answer::parse(&bytes[..len]), None, "{len} bytes");
         }
-        for len in HEADER_BYTES..bytes.len() {
+        for len in HEADER_LEN..bytes.len() {
             let answer = Answer::parse(&bytes[..len]).unwrap();
             assert_eq!(answer.memory, Err(Failure::Transient), "{len} bytes");
         }

@@ -4,9 +4,10 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use libc::c_int;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::Socket;
 
 use super::ffi::set_option;
+use super::netlink;
 
 /// What is told: interfaces, IPv4 addresses, IPv6 addresses (`RTNLGRP_*` of `linux/rtnetlink.h`).
 const GROUPS: [c_int; 3] = [1, 5, 9];
@@ -46,9 +47,7 @@ impl Watch {
 }
 
 fn listen() -> io::Result<Socket> {
-    let (domain, protocol) = (Domain::from(libc::AF_NETLINK), Protocol::from(libc::NETLINK_ROUTE));
-    let netlink = Socket::new(domain, Type::DGRAM, Some(protocol))?;
-    netlink.set_nonblocking(true)?;
+    let netlink = netlink::open(libc::NETLINK_ROUTE)?;
     for group in GROUPS {
         let name = libc::NETLINK_ADD_MEMBERSHIP;
         set_option(netlink.as_fd(), libc::SOL_NETLINK, name, group)?;

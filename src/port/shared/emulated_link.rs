@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use rand_chacha::ChaCha8Rng;
+use chacha20::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 use smallvec::SmallVec;
 
@@ -235,7 +235,7 @@ pub(in crate::port) const MAX_BUSY_TIME: Duration = Duration::from_micros(20);
 const IP_AND_UDP: usize = 28;
 
 /// Seeded random numbers: the same seed and the same calls give the same results.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct FaultRng(ChaCha8Rng);
 
 impl FaultRng {
