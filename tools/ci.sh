@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
 ALL=(packages format lints features tests loom asan tsan memcheck linkers examples docs capture speed fuzz namespaces
-    unprivileged dropin pages soak rxe)
+    unprivileged dropin pages soak dist rxe)
 PACKAGES=(binutils tshark iproute2 ethtool util-linux python3 groff-base g++ valgrind)
 DROPIN_PACKAGES=(binutils gcc ibverbs-utils iproute2 libc6-dev libfabric-bin libibverbs-dev openmpi-bin perftest
     python3-mpi4py python3-pyverbs ucx-utils util-linux)
@@ -116,7 +116,7 @@ examples() {
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps; }
 
 # What our packets look like to tshark, and to an ICRC checker that shares no code with us.
-capture() { cargo test --profile ci --package softroce-tools --test tshark -- --ignored; }
+capture() { cargo test --release --package softroce-tools --test tshark -- --ignored; }
 
 # Only whether something is badly wrong: docs/PERFORMANCE.md has what it can do.
 speed() {
@@ -131,7 +131,7 @@ fuzz() { fuzz/run.sh --seconds 20 --seed 1; }
 
 # Paths that are as bad as a test needs them, between network namespaces.
 namespaces() {
-    cargo test --profile ci --package softroce-tools --test namespaces -- --ignored
+    cargo test --release --package softroce-tools --test namespaces -- --ignored
     cargo test --package softroce --features tap --lib --test verbs -- --ignored
 }
 
@@ -150,12 +150,12 @@ unprivileged() {
 # Programs of Debian's packages, unchanged, on our libibverbs.
 dropin() {
     installed "${DROPIN_PACKAGES[@]}"
-    cargo build --profile ci --package softroce-tools --package softroce-capi --package softroce-paths
-    cargo test --profile ci --package softroce-tools --test dropin -- --ignored
+    cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
+    cargo test --release --package softroce-tools --test dropin -- --ignored
     local bin
     bin=$(mktemp -d)
     trap 'rm -rf "$bin"' RETURN
-    cp "$built"/ci/{roce,lib{ibverbs,softroce_paths}.so} "$bin"
+    cp "$built"/release/{roce,lib{ibverbs,softroce_paths}.so} "$bin"
     chmod -R a+rX "$bin"
     as_nobody "$bin/roce" run -- ibv_devinfo -v
 }
@@ -163,8 +163,8 @@ dropin() {
 # The console blocks of the pages, which must print what the pages show.
 pages() {
     installed "${DROPIN_PACKAGES[@]}"
-    cargo build --profile ci --package softroce-tools --package softroce-capi --package softroce-paths
-    cargo test --profile ci --package softroce-tools --test pages -- --ignored
+    cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
+    cargo test --release --package softroce-tools --test pages -- --ignored
 }
 
 # Objects that come and go and programs that are killed, for less than two minutes: nothing is left of them.
@@ -173,12 +173,16 @@ soak() {
     tools/soak.sh --seconds 40 --kills 60
 }
 
+# The packages of a release, each tried in a clean place, and the examples of ci/ with them. The binaries are those of the
+# short build: tools/dist.sh test alone tries what a release contains.
+dist() { CARGO_PROFILE=release tools/dist.sh test; }
+
 # System calls that fail: docs/FAULTS.md. Not among all: which call of a thread fails depends on the machine.
 faults() {
     installed strace ibverbs-utils perftest
-    cargo build --profile ci --package softroce-tools --package softroce-capi --package softroce-paths
-    cargo build --profile ci --package softroce-tools --example life
-    cargo test --profile ci --package softroce-tools --test faults -- --ignored
+    cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
+    cargo build --release --package softroce-tools --example life
+    cargo test --release --package softroce-tools --test faults -- --ignored
 }
 
 # Kernel rxe at the other end, in two Debian guests one after the other: about fifteen minutes, of which

@@ -27,6 +27,6 @@ if [ $# -gt 0 ]; then
 fi
 
 export SOAK_SECONDS=$((seconds / 2)) SOAK_KILLS=$kills SOAK_SEED=$seed
-cargo build --profile ci --package softroce-tools --package softroce-capi --package softroce-paths
-cargo test --profile ci --package softroce --test soak -- --ignored --nocapture --test-threads 1
-cargo test --profile ci --package softroce-tools --test soak -- --ignored --nocapture --test-threads 1
+cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
+cargo test --release --package softroce --test soak -- --ignored --nocapture --test-threads 1
+cargo test --release --package softroce-tools --test soak -- --ignored --nocapture --test-threads 1

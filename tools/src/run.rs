@@ -83,7 +83,8 @@ fn library(command: &Path) -> anyhow::Result<PathBuf> {
             library.canonicalize().with_context(|| library.display().to_string())
         }
         None => bail!(
-            "{LIBRARY} and {PATHS} are neither in {} nor in {}: build them with `cargo build`",
+            "{LIBRARY} and {PATHS} are neither in {} nor in {}: `cargo build --release` in softroce's source makes them, \
+             and its packages contain them",
             directory.display(),
             installed.display()
         ),
