@@ -112,7 +112,7 @@ impl Groups {
             cx.slot = Some(*slot);
             cx.counters().arrived(meta, bytes.len());
             let admitted = qp.admits(&packet, meta);
-            if let Err(reason) = admitted.and_then(|()| qp.handle_packet(cx, arrival)) {
+            if let Err(reason) = admitted.and_then(|()| qp.handle_packet(cx, &mut { arrival })) {
                 cx.counters().drop(reason);
             }
         }

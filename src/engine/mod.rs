@@ -83,7 +83,7 @@ use crate::ids::{CqId, Mtu, Qpn};
 use crate::mem::{EpochGuard, EpochHandle, Memory};
 use crate::net::{Burst, BurstToken, ROCE_PORT, RxBuffer, RxMeta, TransmitErrorKind};
 use crate::time::Instant;
-use crate::transport::connection::{Context, Identity};
+use crate::transport::connection::Identity;
 use crate::transport::counters::Tally;
 use crate::transport::outputs::{AsyncEvent, Counters, DropReason, Outputs};
 use crate::transport::rc::ahead::ReorderBuffer;
@@ -220,7 +220,7 @@ impl Engine {
             };
             cx.counters().arrived(meta, bytes.len());
             match admitted {
-                Ok((slot, arrival)) => {
+                Ok((slot, mut arrival)) => {
                     if let Some(before) = touched.replace(slot)
                         && before != slot
                     {
@@ -229,7 +229,7 @@ impl Engine {
                     }
                     let Some(qp) = self.qps.get_mut(slot) else { continue };
                     let run = Run::after(&arrival, bytes, &segments);
-                    if let Err(reason) = qp.handle_packet(&mut cx, arrival) {
+                    if let Err(reason) = qp.handle_packet(&mut cx, &mut arrival) {
                         cx.counters().drop(reason);
                     } else if let Some(run) = run {
                         run.receive(&flow, &mut segments, meta, qp, &mut cx);
@@ -461,6 +461,8 @@ impl Engine {
         false
     }
 
+    // Not inlined, so that a call without anything to send saves no registers.
+    #[inline(never)]
     fn next_burst(&mut self, now: Instant, out: &mut Burst) -> bool {
         loop {
             // Queue pairs that waited for a window go first.
@@ -649,7 +651,8 @@ impl Engine {
         out: &mut Burst,
     ) -> bool {
         let turn = self.epoch.enter();
-        let mut cx = Context { in_turn, ..self.shared.context(now, &turn, Some(slot)) };
+        let mut cx = self.shared.context(now, &turn, Some(slot));
+        cx.in_turn = in_turn;
         let Some(qp) = self.qps.get_mut(slot) else {
             out.clear();
             return false;

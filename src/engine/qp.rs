@@ -285,11 +285,11 @@ impl QueuePair {
     pub(crate) fn handle_packet(
         &mut self,
         cx: &mut Context<'_>,
-        mut arrival: Arrival<'_>,
+        arrival: &mut Arrival<'_>,
     ) -> Result<(), DropReason> {
-        self.take(cx, &mut arrival)?;
+        self.take(cx, arrival)?;
         let keeps = self.halves.responder().is_some_and(Responder::keeps);
-        if keeps { self.take_kept(cx, &arrival) } else { Ok(()) }
+        if keeps { self.take_kept(cx, arrival) } else { Ok(()) }
     }
 
     /// Handles the kept packets that follow a packet.

@@ -11,8 +11,8 @@ use crate::ids::{Lkey, PdId, Rkey};
 
 /// A checked span of one region, valid for one epoch. It suffices for a message of one packet.
 ///
-/// A lookup of a region takes a lock and a reference count. The first message of an epoch pays for both; further
-/// messages to the same region reuse its result.
+/// A lookup of a region takes a lock and a search. Further messages of the epoch to the same region reuse its result, and
+/// the first one of the next epoch too, if the region is still registered.
 #[derive(Debug)]
 pub(crate) struct EpochSpan<'t> {
     guard: &'t EpochGuard<'t>,
@@ -31,16 +31,20 @@ enum SpanBytes<'t> {
 }
 
 impl<'t> EpochSpan<'t> {
+    // Not inlined: once for each epoch and region.
+    #[inline(never)]
     fn new(guard: &'t EpochGuard<'t>, span: Span) -> Self {
         let bytes = match span.into_parts() {
-            (Source::Region(region), offset, len) if guard.region.get().is_none() => {
-                SpanBytes::Cached { region: guard.region.get_or_init(|| region), offset, len }
-            }
+            (Source::Region(region), offset, len) => match guard.cache(region) {
+                Ok(region) => SpanBytes::Cached { region, offset, len },
+                Err(region) => SpanBytes::Owned(Span::of_all(Source::Region(region), offset, len)),
+            },
             (source, offset, len) => SpanBytes::Owned(Span::of_all(source, offset, len)),
         };
         Self { guard, bytes }
     }
 
+    #[inline]
     fn cached(
         guard: &'t EpochGuard<'t>,
         region: &'t Region,
@@ -100,6 +104,7 @@ impl Memory {
     ///
     /// # Errors
     /// As for [`local`](Self::local).
+    #[inline]
     pub(crate) fn epoch_local<'t>(
         &self,
         guard: &'t EpochGuard<'t>,
@@ -136,7 +141,7 @@ impl Memory {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::HostMemory;
+    use super::super::{HostMemory, Reregister};
     use super::*;
     use crate::sync::taken;
 
@@ -222,5 +227,51 @@ mod tests {
             assert_eq!(place(&memory, &guard, &region, 0), None);
             drop(guard);
         });
+    }
+
+    #[test]
+    fn next_epoch_finds_the_region_of_the_last_one_without_the_table() {
+        let memory = Memory::new([0; 32]);
+        let [a, b] = [(); 2].map(|()| region(&memory, Access::LOCAL_WRITE));
+        let mut handle = memory.epoch_handle();
+        let mut locks = |region| {
+            let guard = handle.enter();
+            taken(|| assert_eq!(place(&memory, &guard, region, 0), Some(())))
+        };
+        assert_eq!(
+            [locks(&a), locks(&a), locks(&b), locks(&b)],
+            [&["Table"][..], &[], &["Table"], &[]]
+        );
+    }
+
+    #[test]
+    fn reregistered_region_replaces_the_one_of_the_last_epoch() {
+        let memory = Memory::new([0; 32]);
+        let mut current = region(&memory, Access::LOCAL_WRITE);
+        let mut handle = memory.epoch_handle();
+        assert_eq!(place(&memory, &handle.enter(), &current, 0), Some(()));
+        let change = Reregister { pd: Some(PdId(2)), ..Default::default() };
+        current = memory.reregister(&current, change).unwrap();
+        assert_eq!(place(&memory, &handle.enter(), &current, 0), None, "another domain");
+        let change = Reregister { pd: Some(PD), ..Default::default() };
+        current = memory.reregister(&current, change).unwrap();
+        let mut locks = || {
+            let guard = handle.enter();
+            taken(|| assert_eq!(place(&memory, &guard, &current, 0), Some(())))
+        };
+        assert_eq!([locks(), locks()], [&["Table"][..], &[]]);
+    }
+
+    #[test]
+    fn epochs_that_have_ended_keep_no_region() {
+        let memory = Memory::new([0; 32]);
+        let region = region(&memory, Access::LOCAL_WRITE);
+        let mut handle = memory.epoch_handle();
+        assert_eq!(place(&memory, &handle.enter(), &region, 0), Some(()));
+        memory.deregister(&region);
+        assert_eq!(place(&memory, &handle.enter(), &region, 0), None);
+        let weak = Arc::downgrade(&region);
+        drop(region);
+        assert!(weak.upgrade().is_none());
     }
 }

@@ -1,9 +1,9 @@
 //! Epoch guards: permission of an engine to access registered memory. Deregistration waits for them
 //! ([`crate::sync::epoch`]).
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::epoch::{Epoch, StagedEpoch};
 use super::error::Revoked;
@@ -17,11 +17,17 @@ use crate::sync::epoch::Epochs;
 pub struct EpochHandle {
     epoch: Epoch,
     stage: StagingBuffer,
+    /// Region that an epoch has looked up last. It is not kept registered or allocated.
+    recent: RefCell<Weak<Region>>,
 }
 
 impl EpochHandle {
     pub(super) fn new(epochs: &Arc<Epochs>) -> Self {
-        Self { epoch: Epoch::new(epochs), stage: StagingBuffer::default() }
+        Self {
+            epoch: Epoch::new(epochs),
+            stage: StagingBuffer::default(),
+            recent: RefCell::default(),
+        }
     }
 
     /// Begins an epoch: until the guard is dropped, live memory stays in place. Entering costs one atomic exchange,
@@ -30,7 +36,8 @@ impl EpochHandle {
     /// An epoch covers one received buffer or one burst, so deregistration does not wait long. A thread must not
     /// deregister memory while it holds a guard: it would wait for itself.
     pub fn enter(&mut self) -> EpochGuard<'_> {
-        EpochGuard { epoch: self.epoch.enter(&mut self.stage), region: OnceCell::new() }
+        let epoch = self.epoch.enter(&mut self.stage);
+        EpochGuard { epoch, region: OnceCell::new(), recent: &self.recent }
     }
 }
 
@@ -47,6 +54,8 @@ pub struct EpochGuard<'a> {
     pub(super) epoch: StagedEpoch<'a>,
     /// First region of the epoch, which later lookups of [`EpochSpan`](super::EpochSpan) reuse.
     pub(super) region: OnceCell<Arc<Region>>,
+    /// First region of an earlier epoch.
+    recent: &'a RefCell<Weak<Region>>,
 }
 
 impl EpochGuard<'_> {
@@ -60,12 +69,32 @@ impl EpochGuard<'_> {
         self.epoch.stage.write_out().ok_or(Revoked)
     }
 
-    /// Returns the cached region of this epoch if it has this key and domain, and threads that revoke memory of
-    /// `epochs` wait for this epoch.
+    /// Returns the region with this key and domain if this epoch or the last one has looked it up. It is live, and
+    /// threads that revoke memory of `epochs` wait for this epoch.
     #[inline]
     pub(super) fn cached_region(&self, epochs: &Epochs, pd: PdId, key: u32) -> Option<&Region> {
-        let region = self.region.get()?;
+        let region = match self.region.get() {
+            Some(region) => region,
+            None => self.recent_region(key)?,
+        };
         let is_it = region.key() == key && region.pd() == pd && region.is_live();
         (is_it && self.epoch.is_of(epochs)).then_some(region)
+    }
+
+    /// Returns the region with this key that an earlier epoch has looked up, and caches it for this epoch.
+    #[inline(never)]
+    fn recent_region(&self, key: u32) -> Option<&Region> {
+        let recent = self.recent.borrow().upgrade()?;
+        let is_it = recent.key() == key && recent.is_live();
+        is_it.then(|| &**self.region.get_or_init(|| recent))
+    }
+
+    /// Caches a region that was looked up, unless the epoch has one. Returns the cached one, or the argument.
+    pub(super) fn cache(&self, region: Arc<Region>) -> Result<&Region, Arc<Region>> {
+        if self.region.get().is_some() {
+            return Err(region);
+        }
+        *self.recent.borrow_mut() = Arc::downgrade(&region);
+        Ok(self.region.get_or_init(|| region))
     }
 }

@@ -249,8 +249,8 @@ pub enum SendData {
 impl Clone for SendData {
     fn clone(&self) -> Self {
         match self {
-            Self::Sges(sges) => Self::Sges(sges.clone()),
-            // The derived implementation copies byte by byte.
+            Self::Sges(sges) => Self::Sges(SgeList::from_slice(sges)),
+            // The derived implementation copies element by element.
             Self::Inline(bytes) => Self::inline(bytes),
         }
     }
@@ -298,7 +298,7 @@ impl From<Sge> for SendData {
 
 impl From<&[Sge]> for SendData {
     fn from(sges: &[Sge]) -> Self {
-        Self::Sges(sges.into())
+        Self::Sges(SgeList::from_slice(sges))
     }
 }
 
@@ -500,13 +500,13 @@ pub struct RecvRequest {
 impl RecvRequest {
     /// Returns a request for a message of up to `sge.length` bytes.
     pub fn new(wr_id: u64, sge: Sge) -> Self {
-        Self::scattered(wr_id, &[sge])
+        Self { wr_id, sges: SgeList::from_buf_and_len([sge, Sge::default()], 1) }
     }
 
     /// Returns a request for a message that is scattered over several buffers in order. With none,
     /// it takes a message of 0 bytes or a WRITE with immediate.
     pub fn scattered(wr_id: u64, sges: &[Sge]) -> Self {
-        Self { wr_id, sges: sges.into() }
+        Self { wr_id, sges: SgeList::from_slice(sges) }
     }
 }
 
