@@ -1,7 +1,8 @@
 //! Consistency of `docs/COMPLIANCE.md` and the tests: every statement of the protocol has a test that names it in its
-//! documentation, or a reason for its absence.
+//! documentation, and a mutation that this test notices, or a reason for its absence. `tools/mutations.py` applies the
+//! mutations.
 //!
-//! With `SNAPSHOTS=write`, this test writes the third column of the page.
+//! With `SNAPSHOTS=write`, this test writes the last columns of the page.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read the sources has failed")]
 
@@ -11,12 +12,19 @@ mod sources;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use serde::Deserialize;
 use sources::{read, root, sources};
 
 const PAGE: &str = "docs/COMPLIANCE.md";
 
 /// Page with states and transitions of the core.
 const DESIGN: &str = "docs/design/core.md";
+
+/// Table of mutations.
+const MUTATIONS: &str = "tests/mutations.toml";
+
+/// Header of the tables with a column for mutations.
+const MUTATIONS_HEADER: &str = "| | | shown by | mutations |";
 
 /// Number of statements in each section of the protocol.
 const SECTIONS: [(&str, usize); 10] = [
@@ -48,11 +56,17 @@ fn compliance_page_lists_a_test_or_a_reason_for_every_statement() {
     assert!(unknown.is_empty(), "tests name statements that there are not: {unknown:?}");
 
     let mut wrong = Vec::new();
+    let (mutations, mut has_mutations) = (mutations(), false);
     let rewritten: Vec<_> = page
         .lines()
-        .map(|line| match Row::parse(line) {
-            Some(row) => row.with_tests(shown.get(&row.id), &mut wrong),
-            None => line.to_owned(),
+        .map(|line| {
+            let Some(row) = Row::parse(line) else {
+                has_mutations = line == MUTATIONS_HEADER || has_mutations && line.starts_with('|');
+                return line.to_owned();
+            };
+            let tests = shown.get(&row.id);
+            let row = row.with_tests(tests, &mut wrong);
+            if has_mutations { row.with_mutations(&mutations, &mut wrong) } else { row }.line()
         })
         .collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
@@ -83,6 +97,26 @@ fn design_pages_name_existing_tests() {
     assert!(unknown.is_empty(), "{DESIGN} names tests that do not exist: {unknown:?}");
 }
 
+/// Each mutation replaces a text that there is, and a test of its statements or of a transition notices it.
+#[test]
+fn mutations_name_existing_texts_and_tests() {
+    let (shown, design) = (shown(), read(DESIGN));
+    let mut wrong = Vec::new();
+    for Mutation { statements, file, old, new, test } in mutations().mutation {
+        let whole = old.replace(['«', '»'], "");
+        let (found, marks) = (read(&file).matches(&whole).count(), old.matches(['«', '»']).count());
+        if found != 1 || !matches!(marks, 0 | 2) || old == new {
+            wrong.push(format!("{file} has this text {found} times, expected 1:\n{whole}"));
+        }
+        let names_it = |id: &String| shown.get(id).is_some_and(|tests| tests.contains(&test));
+        let is_transition = statements.is_empty() && design.contains(&format!("`{test}`"));
+        if !is_transition && (statements.is_empty() || !statements.iter().all(names_it)) {
+            wrong.push(format!("{test} does not show {statements:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
 #[test]
 fn parser_finds_documentation_of_tests_only() {
     let source = "
@@ -108,30 +142,77 @@ fn parser_finds_documentation_of_tests_only() {
     assert_eq!(found, expected.map(|(name, ids)| (name.to_owned(), own(&ids))));
 }
 
-/// A row of a table: `| PKT-01 | statement | tests |`.
+/// The table of mutations; its first lines document the fields.
+#[derive(Deserialize)]
+struct Mutations {
+    /// Reasons for which a statement has none.
+    without: BTreeMap<String, String>,
+    mutation: Vec<Mutation>,
+}
+
+#[derive(Deserialize)]
+struct Mutation {
+    statements: Vec<String>,
+    file: String,
+    old: String,
+    new: String,
+    test: String,
+}
+
+fn mutations() -> Mutations {
+    toml::from_str(&read(MUTATIONS)).unwrap()
+}
+
+/// A row of a table: `| PKT-01 | statement | tests |`, and the number of mutations in most tables.
 struct Row {
     id: String,
     statement: String,
     shown_by: String,
+    mutations: Option<String>,
 }
 
 impl Row {
     fn parse(line: &str) -> Option<Self> {
         let cells: Vec<_> = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").collect();
-        let [id, statement, shown_by] = *cells.as_slice() else {
-            let unfinished = line.strip_suffix("|  |")?.strip_prefix("| ")?;
-            return Self::parse(&format!("| {unfinished}| - |"));
+        let (id, statement, shown_by) = match *cells.as_slice() {
+            [id, statement] => (id, statement, "-"),
+            [id, statement, shown_by] | [id, statement, shown_by, _] => (id, statement, shown_by),
+            _ => return None,
         };
         (identifiers(id) == [id]).then(|| Self {
             id: id.to_owned(),
             statement: statement.to_owned(),
             shown_by: shown_by.to_owned(),
+            mutations: None,
         })
     }
 
-    /// Returns the row as it should be.
-    fn with_tests(&self, tests: Option<&Vec<String>>, wrong: &mut Vec<String>) -> String {
-        let Self { id, statement, shown_by } = self;
+    fn line(&self) -> String {
+        let Self { id, statement, shown_by, mutations } = self;
+        let last =
+            mutations.as_ref().map(|mutations| format!(" {mutations} |")).unwrap_or_default();
+        format!("| {id} | {statement} | {shown_by} |{last}")
+    }
+
+    /// Returns the row with its mutations, or the reason for which there are none.
+    fn with_mutations(self, mutations: &Mutations, wrong: &mut Vec<String>) -> Self {
+        let id = &self.id;
+        let count = mutations.mutation.iter().filter(|mutation| mutation.statements.contains(id));
+        let text = match (count.count(), mutations.without.get(id)) {
+            (0, Some(reason)) => format!("none: {reason}"),
+            (0, None) if self.shown_by.starts_with(MISSING) => "–".to_owned(),
+            (count @ 1.., None) => count.to_string(),
+            (count, reason) => {
+                wrong.push(format!("{id} has {count} mutations, and this reason: {reason:?}"));
+                String::new()
+            }
+        };
+        Self { mutations: Some(text), ..self }
+    }
+
+    /// Returns the row with its tests.
+    fn with_tests(self, tests: Option<&Vec<String>>, wrong: &mut Vec<String>) -> Self {
+        let Self { id, statement, shown_by, .. } = &self;
         let shown_by = match (tests, shown_by.strip_prefix(MISSING)) {
             (Some(tests), None) => names(tests),
             (None, Some(reason)) if !reason.is_empty() => shown_by.clone(),
@@ -144,7 +225,7 @@ impl Row {
                 String::new()
             }
         };
-        format!("| {id} | {statement} | {shown_by} |")
+        Self { shown_by, ..self }
     }
 }
 

@@ -66,6 +66,50 @@ fn new_messages_leave_one_by_one_after_a_timeout() {
     t.leave();
 }
 
+/// Sends two messages, of which the first is lost, and go-back-N recovers both. Returns the time and the next PSN.
+fn lose_one_of_two(t: &mut Script, (us, psn): (u64, u32)) -> (u64, u32) {
+    let msn = psn - 5;
+    for wr_id in [u64::from(msn) + 1, u64::from(msn) + 2] {
+        t.send(wr_id, 8);
+    }
+    assert_eq!(t.all(us).len(), 2);
+    t.rx(us + 1, &format!("NAK_PSN psn={psn} msn={msn}"));
+    assert_eq!(t.all(us + 1).len(), 2);
+    t.rx(us + 2, &format!("ACK psn={} msn={}", psn + 1, msn + 2));
+    assert_eq!(t.sends().len(), 2);
+    (us + 3, psn + 2)
+}
+
+/// After two losses a requester probes whether the peer keeps data.
+#[test]
+fn peer_that_keeps_data_receives_the_lost_packet_only() {
+    let mut t = Script::requester(rts_qp());
+    let next = lose_one_of_two(&mut t, (0, 5));
+    let (us, psn) = lose_one_of_two(&mut t, next);
+    assert_eq!((us, psn), (6, 9));
+    for wr_id in 5..=7 {
+        t.send(wr_id, 8);
+    }
+    assert_eq!(t.all(6).len(), 3);
+    t.rx(7, "NAK_PSN psn=9 msn=4");
+    t.tx(7, "SEND_ONLY psn=9 ackreq len=8");
+    t.quiet(7);
+    t.rx(8, "NAK_PSN psn=9 msn=4");
+    t.quiet(8);
+    t.rx(9, "ACK psn=11 msn=7");
+    assert_eq!(t.sends(), [5, 6, 7].map(|wr_id| ok(wr_id, SEND, 8)));
+    t.quiet(9);
+    // From now on the lost packet is sent twice, because only the ACK timer would detect its loss.
+    for wr_id in 8..=10 {
+        t.send(wr_id, 8);
+    }
+    assert_eq!(t.all(9).len(), 3);
+    t.rx(10, "NAK_PSN psn=12 msn=7");
+    assert_eq!(lines(&t.all(10)), [12, 12].map(|psn| format!("SEND_ONLY psn={psn} ackreq len=8")));
+    t.rx(11, "ACK psn=14 msn=10");
+    assert_eq!(t.sends(), [8, 9, 10].map(|wr_id| ok(wr_id, SEND, 8)));
+}
+
 /// Returns the packets in flight after a loss on a path with one measured round trip, that of the first message.
 /// `retransmitted` tells whether it was retransmitted before its acknowledgement.
 fn in_flight_after_a_loss(retransmitted: bool) -> usize {

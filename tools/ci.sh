@@ -10,8 +10,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
-ALL=(packages format lints features tests loom asan tsan memcheck linkers examples docs capture speed fuzz namespaces
-    unprivileged dropin pages soak dist rxe)
+ALL=(packages format lints features tests mutations loom asan tsan memcheck linkers examples docs capture speed fuzz
+    namespaces unprivileged dropin pages soak dist rxe)
 PACKAGES=(binutils tshark iproute2 ethtool util-linux python3 groff-base g++ valgrind)
 DROPIN_PACKAGES=(binutils gcc ibverbs-utils iproute2 libc6-dev libfabric-bin libibverbs-dev openmpi-bin perftest
     python3-mpi4py python3-pyverbs ucx-utils util-linux)
@@ -73,6 +73,9 @@ tests() {
     cargo test --package softroce --test rc_responder -- --ignored
     cargo test --package softroce --no-default-features --lib
 }
+
+# Mistakes in the protocol, which tests must notice: those that one build can contain.
+mutations() { tools/mutations.py --together; }
 
 # The interleavings of src/sync: tests/loom/src/main.rs has what a model is.
 loom() { cargo run --quiet --package softroce-loom; }

@@ -89,13 +89,12 @@ pub(super) fn over_word(crc: u32, word: [u8; 4]) -> u32 {
 
 /// Continues a CRC over a BTH.
 pub(super) fn over_bth(crc: u32, bth: &[u8; Bth::LEN]) -> u32 {
-    let mut bytes = *bth;
-    // The first four bytes combine with the CRC so far.
-    for (byte, met) in bytes.iter_mut().zip((!crc).to_le_bytes()) {
-        *byte ^= met;
-    }
+    let [a, b, c, d, rest @ ..] = *bth;
+    // The four bytes that combine with the CRC so far.
+    let met = u32::from_le_bytes([a, b, c, d]) ^ !crc;
+    let first = met.to_le_bytes().into_iter().chain(rest);
     let tables = TRAILING_BYTES.0.iter().rev();
-    !bytes.iter().zip(tables).fold(0, |sum, (byte, table)| sum ^ table[usize::from(*byte)])
+    !first.zip(tables).fold(0, |sum, (byte, table)| sum ^ table[usize::from(byte)])
 }
 
 /// Contributions of a byte to a CRC, by its value and the number of bytes that follow: `FROM`, `FROM + 1`, and so on.
