@@ -66,7 +66,7 @@ pub enum CreateError {
     /// No number is free, because too many queue pairs were destroyed recently. Numbers stay
     /// reserved for ten seconds, because peers may still send to them.
     #[doc(alias = "ENOMEM")]
-    #[error("the numbers of {resting} queue pairs that were destroyed of late are not free yet")]
+    #[error("the numbers of {resting} recently destroyed queue pairs are still reserved")]
     NumbersRest {
         /// Number of reserved numbers.
         resting: usize,

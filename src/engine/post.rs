@@ -101,10 +101,10 @@ pub enum PostError {
         max: u32,
     },
     /// A READ or atomic needs memory for its response and cannot be inline.
-    #[error("a request with an answer cannot be inline")]
+    #[error("a request with a response cannot be inline")]
     InlineAnswer,
     /// Binding, invalidating and FLUSH requests have no data.
-    #[error("{operation:?} has no message, and takes no {found} bytes")]
+    #[error("{operation:?} takes no data, and has {found} bytes")]
     LocalData {
         /// The operation.
         operation: WcOpcode,
@@ -118,7 +118,7 @@ pub enum PostError {
         access: Access,
     },
     /// An atomic works on 8 bytes.
-    #[error("an atomic needs 8 bytes for its answer, not {found}")]
+    #[error("an atomic needs 8 bytes for its response, not {found}")]
     AtomicLength {
         /// Number of bytes.
         found: u64,

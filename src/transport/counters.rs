@@ -27,26 +27,26 @@ counters! {
         atomics_completed: "Atomic requests that have succeeded, signaled or not, ATOMIC WRITE included.";
         flushes_completed: "FLUSH requests that have succeeded, signaled or not.";
         receives_completed: "Receive requests that a message has completed.", rxe "rdma_recvs";
-        rx_write_requests: "WRITE messages of peers carried out.", mlx5 "rx_write_requests";
-        rx_read_requests: "READ requests of peers taken, repeated ones excluded.", mlx5 "rx_read_requests";
-        rx_atomic_requests: "Atomic requests of peers carried out, ATOMIC WRITE included.", mlx5 "rx_atomic_requests";
-        rx_flush_requests: "FLUSH requests of peers carried out.";
-        retransmitted: "Request packets sent again.";
-        retries: "Times that sending went back, after a timeout or a NAK for a gap, explicit or implied.", rxe "completer_retry_err";
-        timeouts: "Times that the peer acknowledged nothing within the ACK timeout.", mlx5 "local_ack_timeout_err";
-        sequence_naks: "NAKs for a gap received: the peer missed a packet.", rxe "rcvd_seq_err", mlx5 "packet_seq_err";
-        implied_naks: "Answers to READs, atomics and FLUSHes that were missing, so that they were asked again.", mlx5 "implied_nak_seq_err";
+        rx_write_requests: "WRITE messages of peers executed.", mlx5 "rx_write_requests";
+        rx_read_requests: "READ requests of peers executed, duplicates excluded.", mlx5 "rx_read_requests";
+        rx_atomic_requests: "Atomic requests of peers executed, ATOMIC WRITE included.", mlx5 "rx_atomic_requests";
+        rx_flush_requests: "FLUSH requests of peers executed.";
+        retransmitted: "Request packets retransmitted.";
+        retries: "Recoveries that a timeout or a sequence NAK, explicit or implied, has started.", rxe "completer_retry_err";
+        timeouts: "Expirations of the ACK timer: no packet was acknowledged within the ACK timeout.", mlx5 "local_ack_timeout_err";
+        sequence_naks: "Sequence NAKs received: the peer misses a packet.", rxe "rcvd_seq_err", mlx5 "packet_seq_err";
+        implied_naks: "Implied NAKs: a response to a READ, atomic or FLUSH was missing, and was requested again.", mlx5 "implied_nak_seq_err";
         rnr_naks_received: "RNR NAKs received: the peer had no receive request.", rxe "rcvd_rnr_err", mlx5 "rnr_nak_retry_err";
         rnr_naks_sent: "RNR NAKs sent: there was no receive request here.", rxe "send_rnr_err", mlx5 "out_of_buffer";
-        duplicate_requests: "Request packets that the peer repeated though they had arrived.", rxe "duplicate_request", mlx5 "duplicate_request";
-        out_of_sequence: "Gaps in the peer's requests; over RC each is answered with one NAK.", rxe "out_of_seq_request", mlx5 "out_of_sequence";
-        kept_ahead: "Packets that came ahead of a missing request or answer and were kept until it came.";
-        window_waits: "Times that requests had to wait because a receive buffer had no room for them, as far as known.";
+        duplicate_requests: "Request packets received once more after their execution.", rxe "duplicate_request", mlx5 "duplicate_request";
+        out_of_sequence: "PSN gaps in the peer's requests; over RC each causes one NAK.", rxe "out_of_seq_request", mlx5 "out_of_sequence";
+        kept_ahead: "Packets buffered until an earlier request or response arrives.";
+        window_waits: "Times that requests waited for room in a receive buffer, as far as its use is known.";
         retries_exceeded: "Send requests that failed because the peer never acknowledged them.", rxe "retry_exceeded_err";
         rnr_retries_exceeded: "Send requests that failed because the peer never had a receive request.", rxe "retry_rnr_exceeded_err";
         remote_access_errors: "Send requests that the peer refused for a key, a range or a permission.", mlx5 "req_remote_access_errors";
         remote_invalid_requests: "Send requests that the peer refused as invalid.", mlx5 "req_remote_invalid_request";
-        remote_operation_errors: "Send requests that the peer could not carry out.";
+        remote_operation_errors: "Send requests that the peer failed to execute.";
         send_errors: "Send requests that failed for any reason but a flush, those above included.", mlx5 "req_cqe_error";
         sends_flushed: "Send requests that ended unexecuted because the queue pair had failed.", mlx5 "req_cqe_flush_error";
         receive_length_errors: "Receive requests that were too short for the message.", mlx5 "resp_local_length_error";
@@ -54,12 +54,12 @@ counters! {
         receives_flushed: "Receive requests that ended unused because the queue pair had failed.", mlx5 "resp_cqe_flush_error";
         access_naks_sent: "Requests of peers refused for a key, a range or a permission.", mlx5 "resp_remote_access_errors";
         invalid_naks_sent: "Requests of peers refused as invalid.";
-        operation_naks_sent: "Requests of peers that could not be carried out here.";
-        recovered_ids: "Packets whose IPv4 identification had to be solved for.";
-        bursts_given_up: "Times that a connection gave up sending bursts, because for a while only packets that went alone got through: something on the way cuts bursts and numbers the packets otherwise than their ICRC says.";
-        transmit_errors: "Bursts that the port refused for good.", rxe "send_err";
-        ecn_marked: "Packets received with the mark of ECN that says congestion experienced.", mlx5 "np_ecn_marked_roce_packets";
-        cnps_received: "Congestion notification packets received; nothing is slowed down for them.", mlx5 "rp_cnp_ignored";
+        operation_naks_sent: "Requests of peers that this device failed to execute.";
+        recovered_ids: "Packets with an IPv4 identification recovered from the ICRC.";
+        bursts_given_up: "Times that a connection stopped sending bursts, because only packets sent singly arrived: a device on the path segments bursts and assigns other identifications than the ICRC covers.";
+        transmit_errors: "Bursts that the port failed to send.", rxe "send_err";
+        ecn_marked: "Packets received with the ECN mark CE (congestion experienced).", mlx5 "np_ecn_marked_roce_packets";
+        cnps_received: "Congestion notification packets received; they do not limit the rate.", mlx5 "rp_cnp_ignored";
         ..drops: Drops
     }
 }
@@ -170,18 +170,18 @@ drop_reasons! {
     UnassignedOpcode "drop_unassigned_opcode" "the opcode is not assigned.";
     UnknownQp "drop_unknown_qp" "there is no such queue pair.";
     WrongTransport "drop_wrong_transport" "the opcode belongs to another transport than the queue pair's, or to the half that an XRC queue pair does not have.";
-    QpState "drop_qp_state" "the queue pair's state takes no such packet.";
-    WrongAddress "drop_wrong_address" "it comes from, or goes to, an address that is not the connection's.";
+    QpState "drop_qp_state" "the queue pair accepts no such packet in its state.";
+    WrongAddress "drop_wrong_address" "its source or destination address is not that of the connection.";
     PKeyMismatch "drop_pkey_mismatch" "the partition keys do not match.";
     BadIcrc "drop_bad_icrc" "the ICRC is wrong.";
-    OutOfSequence "drop_out_of_sequence" "a request is ahead of the expected one, after the NAK for that gap; over UC the rest of a message of which a packet is missing.";
-    StaleDuplicate "drop_stale_duplicate" "the answer to a repeated request is no longer remembered; over UC any repeated packet.";
-    Ghost "drop_ghost_response" "a response answers nothing outstanding.";
-    ResponseAhead "drop_response_ahead" "a READ response has others missing before it, and is not kept.";
+    OutOfSequence "drop_out_of_sequence" "a request is ahead of the expected PSN, after the NAK for that gap; over UC the rest of a message with a missing packet.";
+    StaleDuplicate "drop_stale_duplicate" "the response to a duplicate request is no longer in the replay cache; over UC any duplicate.";
+    Ghost "drop_ghost_response" "a response belongs to no outstanding request.";
+    ResponseAhead "drop_response_ahead" "earlier READ responses are missing, and it is not buffered.";
     NoReceive "drop_no_receive" "over UC and UD there is no receive request for the message.";
     Refused "drop_refused" "over UC and UD the message is not allowed, or does not fit.";
     QKeyMismatch "drop_qkey_mismatch" "over UD the queue key is not the queue pair's.";
-    NoMember "drop_no_member" "it was sent to a multicast group that no queue pair here is attached to.";
+    NoMember "drop_no_member" "no queue pair of this device is attached to its multicast group.";
 }
 
 impl DropReason {

@@ -161,7 +161,7 @@ fn list_of_requests_stops_at_the_first_invalid_one() {
     let good = || SendRequest::write(1, SendData::inline(b""), RemoteAddr::default());
     let bad = SendRequest::read(2, SendData::inline(b"x"), RemoteAddr::default());
     let (taken, result) = a.qp.post_sends([good(), good(), bad, good()]);
-    let expected = format!("queue pair {}: a request with an answer cannot be inline", a.qp.qpn());
+    let expected = format!("queue pair {}: a request with a response cannot be inline", a.qp.qpn());
     assert_eq!((taken, result.unwrap_err().to_string()), (2, expected));
 }
 

@@ -20,7 +20,7 @@ fn quirks_and_notes_do_not_fail() {
     let (status, text) = check(&[], &["rxe/rc_rnr.pcap"]);
     assert_eq!(status, Some(0));
     let line = "     6   0.000748000  quirk      rc.nak_after_rnr            10.77.0.3 qp 0x000028: NAK_PSN psn=1118481 msn=0; \
-                expected silence until what packet 5 put off comes again";
+                expected no NAK before the retransmission that the RNR NAK in packet 5 delays";
     assert_eq!(text.lines().nth(3), Some(line), "{text}");
     let last = "42 packets, 42 of RoCEv2; ICRC: 42 good, 0 bad, 0 unknown; 0 violations, 8 quirks, 30 notes";
     assert!(text.lines().last().unwrap().ends_with(last), "{text}");

@@ -76,7 +76,7 @@ fn text_has_counters_above_zero_with_their_meaning() {
     let headings: Vec<_> = text[at].split_whitespace().collect();
     assert_eq!(headings, ["counter", "here", "there"]);
     let row = |name: &str| text[at..].iter().find(|line| line.split(' ').next() == Some(name));
-    assert!(row("retransmitted").unwrap().ends_with("  Request packets sent again."));
+    assert!(row("retransmitted").unwrap().ends_with("  Request packets retransmitted."));
     assert_eq!(row("remote_access_errors"), None);
     let refused = error(&["perf", "ceiling", "--counters"]);
     assert_eq!(refused, "roce: --counters: raw UDP has no device\n");
@@ -90,7 +90,7 @@ fn every_counter_is_explained_without_a_file() {
         text[at..at + 3],
         [
             "timeouts",
-            "\tTimes that the peer acknowledged nothing within the ACK timeout.",
+            "\tExpirations of the ACK timer: no packet was acknowledged within the ACK timeout.",
             "\tmlx5: local_ack_timeout_err"
         ]
     );

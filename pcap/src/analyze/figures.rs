@@ -111,7 +111,7 @@ impl Waits {
 pub struct Missing {
     /// Requests with a PSN that the capture skips at first.
     pub holes: u64,
-    /// Of these, what came later: overtaken, or sent again.
+    /// Of these, the late ones: reordered, or retransmitted.
     pub filled: u64,
     /// NAKs for a request that the capture has: it was lost behind the point of capture.
     pub lost_behind: u64,

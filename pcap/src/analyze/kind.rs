@@ -127,7 +127,7 @@ impl Phase {
             Self::Receiving => "receiving",
             Self::Waiting => "waiting for answers",
             Self::Idle => "nothing under way",
-            Self::Repeating => "sending again",
+            Self::Repeating => "retransmitting",
             Self::Timeout => "timeouts",
             Self::Rnr => "receiver not ready",
         }

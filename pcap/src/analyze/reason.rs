@@ -36,14 +36,14 @@ pub enum ReasonKind {
     Unanswered {
         /// How many.
         requests: u64,
-        /// Packets that were sent again after a timeout.
+        /// Packets that were retransmitted after a timeout.
         again: u64,
     },
     /// Timers had to run out.
     Timeouts(Waits),
     /// RNR NAKs.
     NotReady(Waits),
-    /// Packets were sent again.
+    /// Packets were retransmitted.
     Retransmissions {
         /// Why.
         again: Retransmissions,
@@ -222,7 +222,7 @@ impl ReasonKind {
             Self::Unanswered { .. } => "unanswered",
             Self::Timeouts(_) => "timeouts",
             Self::NotReady(_) => "receiver not ready",
-            Self::Retransmissions { .. } => "sending again",
+            Self::Retransmissions { .. } => "retransmitting",
             Self::Lost(_) => "losses",
             Self::Waiting { .. } => "waiting for answers",
             Self::Idle => "nothing under way",
@@ -252,13 +252,13 @@ impl fmt::Display for ReasonKind {
             }
             Self::Unanswered { requests, again } => write!(
                 f,
-                "ends without an answer: {requests} never acknowledged, {again} sent again after \
+                "ends without an answer: {requests} never acknowledged, {again} retransmitted after \
                  timeouts"
             ),
             Self::Timeouts(waits) => {
                 let each = Span(waits.total.checked_div(waits.ended).unwrap_or_default());
                 let timeouts = Count(waits.count, "timeout");
-                write!(f, "{timeouts} of {each} on average: nothing told the sender of a loss")
+                write!(f, "{timeouts} of {each} on average: no NAK reported a loss")
             }
             Self::NotReady(waits) => {
                 let each = Span(waits.total.checked_div(waits.ended).unwrap_or_default());
@@ -275,23 +275,23 @@ impl fmt::Display for ReasonKind {
             Self::Idle => f.write_str(
                 "nothing was under way: the program posted nothing, or waited for the other side",
             ),
-            Self::Busy => f.write_str(
-                "requests or data came, and nothing was waited for: the sender sets the pace",
-            ),
+            Self::Busy => {
+                f.write_str("requests or data arrived without a pause: the sender sets the pace")
+            }
             Self::Congested { cnps, marked } => write!(
                 f,
-                "congestion on the way: {marked} packets marked by routers (ECN), {cnps} \
+                "congestion on the path: {marked} packets marked by routers (ECN), {cnps} \
                  notifications (CNP)"
             ),
             Self::Astray { out_of_order, duplicates } => {
                 listed(f, &[(out_of_order, "out of order"), (duplicates, "doubled")])
             }
             Self::NeverCaptured { requests, is_lost: true } => {
-                write!(f, "{requests} packets never came here, and nobody sends them again")
+                write!(f, "{requests} packets never arrived here and are not retransmitted")
             }
             Self::NeverCaptured { requests, is_lost: false } => write!(
                 f,
-                "the capture lacks {requests} packets that were not sent again: it is not whole"
+                "the capture lacks {requests} packets that were not retransmitted: it is incomplete"
             ),
         }
     }
@@ -300,7 +300,7 @@ impl fmt::Display for ReasonKind {
 fn sent_again(f: &mut fmt::Formatter<'_>, again: &Retransmissions, requests: u64) -> fmt::Result {
     let total = again.total();
     let share = Share(total as f64 / requests.max(1) as f64);
-    write!(f, "{} sent again ({share}", Count(total, "packet"))?;
+    write!(f, "{} retransmitted ({share}", Count(total, "packet"))?;
     match again.bytes {
         0 => f.write_str(")")?,
         bytes => write!(f, ", {})", Size(bytes))?,
@@ -309,9 +309,9 @@ fn sent_again(f: &mut fmt::Formatter<'_>, again: &Retransmissions, requests: u64
         (again.by_nak, "for a NAK"),
         (again.by_timeout, "after a timeout"),
         (again.by_rnr, "after an RNR NAK"),
-        (again.implied, "for a later answer"),
-        (again.unexplained, "for no reason captured"),
-        (again.spurious, "whose answer was captured before"),
+        (again.implied, "for a later response"),
+        (again.unexplained, "without a captured cause"),
+        (again.spurious, "with an acknowledgement captured before"),
     ];
     let parts = causes.iter().filter(|(count, _)| *count > 0);
     for (at, (count, why)) in parts.enumerate() {

@@ -65,7 +65,7 @@ fn sequence_event(event: &SequenceEvent, datagram: &Datagram<'_>) -> RawFinding 
             if certain {
                 RawFinding::violation(Rule::RnrRetransmission, seen, expected)
             } else {
-                let why = format!("{expected}, if the network has not made two of one");
+                let why = format!("{expected}, unless the network has duplicated it");
                 RawFinding::new(Rule::RnrRetransmission, Severity::Note, Role::Unknown, seen, why)
             }
         }
@@ -82,23 +82,24 @@ fn retransmission(seen: String, cause: Cause, unreliable: bool) -> RawFinding {
         _ if unreliable => (
             Rule::UcPsnGap,
             Role::Network,
-            "UC sends once: the network repeated it, or \
-             changed the order"
+            "UC does not retransmit: the network has duplicated \
+             or reordered it"
                 .to_owned(),
         ),
         Cause::Nak { packet } => (
             Rule::FastRetransmission,
             Role::Network,
-            format!("asked for by the NAK in packet {packet}"),
+            format!("requested by the NAK in packet {packet}"),
         ),
         Cause::Rnr { packet } => (
             Rule::RnrRetransmission,
             Role::Receiver,
-            format!("put off by the RNR NAK in packet {packet}"),
+            format!("delayed by the RNR NAK in packet {packet}"),
         ),
         Cause::Implied { packet } => {
-            let why =
-                format!("packet {packet} is of what comes later, and the answer was not whole");
+            let why = format!(
+                "packet {packet} responds to a later request, and the response is incomplete"
+            );
             (Rule::ImpliedNak, Role::Network, why)
         }
         Cause::Timeout { waited } => (
@@ -107,8 +108,7 @@ fn retransmission(seen: String, cause: Cause, unreliable: bool) -> RawFinding {
             format!("a timeout: nothing was sent for {waited:?}"),
         ),
         Cause::Unknown => {
-            let why =
-                "no reason was captured; the network may have repeated it or changed the order";
+            let why = "no cause was captured; the network may have duplicated or reordered it";
             (Rule::Retransmission, Role::Unknown, why.to_owned())
         }
     };
@@ -151,7 +151,7 @@ fn request_event(event: &RequestEvent, datagram: &Datagram<'_>) -> RawFinding {
             RawFinding::violation(Rule::ReadResumed, line(datagram), expected)
         }
         RequestEvent::Differs { original, opcode, len } => {
-            let expected = format!("packet {original} again: {opcode} with {len} bytes, unchanged");
+            let expected = format!("packet {original} unchanged: {opcode} with {len} bytes");
             RawFinding::violation(Rule::Retransmission, line(datagram), expected)
         }
         RequestEvent::FlushWithoutAddress { original } => {
@@ -159,7 +159,7 @@ fn request_event(event: &RequestEvent, datagram: &Datagram<'_>) -> RawFinding {
             RawFinding::sender(
                 Rule::Retransmission,
                 Severity::Quirk,
-                "FLUSH sent again with address 0",
+                "FLUSH retransmitted with address 0",
                 expected,
             )
         }
@@ -186,12 +186,16 @@ fn request_event(event: &RequestEvent, datagram: &Datagram<'_>) -> RawFinding {
         }
         RequestEvent::WriteLength { announced, sent } => {
             let seen = format!("a WRITE of {sent} bytes");
-            RawFinding::violation(Rule::WriteLength, seen, format!("{announced}, as its RETH says"))
+            RawFinding::violation(
+                Rule::WriteLength,
+                seen,
+                format!("{announced}, the length in its RETH"),
+            )
         }
         // rxe ignores credits.
         RequestEvent::BeyondCredits { by } => {
             let seen = format!("{}, {by} messages beyond the credits given", line(datagram));
-            RawFinding::sender(Rule::Syndrome, Severity::Quirk, seen, "one, to ask for credits")
+            RawFinding::sender(Rule::Syndrome, Severity::Quirk, seen, "one, to request credits")
         }
         RequestEvent::OtherTransport { before } => RawFinding::violation(
             Rule::TransportMismatch,
@@ -204,7 +208,7 @@ fn request_event(event: &RequestEvent, datagram: &Datagram<'_>) -> RawFinding {
         }
         RequestEvent::AgainWithoutAckReq => RawFinding::violation(
             Rule::RetransmissionWithoutAckReq,
-            format!("{} again", line(datagram)),
+            format!("{} retransmitted", line(datagram)),
             "AckReq set",
         ),
     }
@@ -226,17 +230,20 @@ fn nak_event(event: &NakEvent, datagram: &Datagram<'_>) -> RawFinding {
             RawFinding::new(Rule::SequenceNak, Severity::Note, Role::Network, seen, why)
         }
         NakEvent::SequenceNakAgain { first, certain: true } => {
-            let expected = format!("silence: packet {first} asked, and it did not come again");
+            let expected = format!(
+                "no second NAK: packet {first} reported the gap, and nothing was retransmitted since"
+            );
             RawFinding::violation(Rule::SequenceNak, seen, expected)
         }
         NakEvent::SequenceNakAgain { first, certain: false } => {
             let why = format!(
-                "asked for in packet {first} too: a copy, or the packet came again and was not captured"
+                "packet {first} reported this gap: a duplicate NAK, or a retransmission that was not captured"
             );
             RawFinding::new(Rule::SequenceNak, Severity::Note, Role::Unknown, seen, why)
         }
         NakEvent::SequenceNakAfterRnr { rnr } => {
-            let expected = format!("silence until what packet {rnr} put off comes again");
+            let expected =
+                format!("no NAK before the retransmission that the RNR NAK in packet {rnr} delays");
             RawFinding::sender(Rule::NakAfterRnr, Severity::Quirk, seen, expected)
         }
         NakEvent::NakOfAcknowledged { newest, certain: true } => {
@@ -245,7 +252,7 @@ fn nak_event(event: &NakEvent, datagram: &Datagram<'_>) -> RawFinding {
         }
         NakEvent::NakOfAcknowledged { newest, certain: false } => {
             let why = format!(
-                "psn={newest} was acknowledged before: the network changed the order, \
+                "psn={newest} was acknowledged before: the network has reordered packets, \
                  or the responder takes it back"
             );
             RawFinding::new(Rule::SequenceNak, Severity::Note, Role::Unknown, seen, why)
@@ -258,7 +265,7 @@ fn nak_event(event: &NakEvent, datagram: &Datagram<'_>) -> RawFinding {
             RawFinding::violation(Rule::RnrNak, seen, expected)
         }
         NakEvent::Refused { request } => {
-            let why = format!("{} is refused for good", of(request));
+            let why = format!("{} is refused permanently", of(request));
             RawFinding::new(Rule::FatalNak, Severity::Note, Role::Receiver, seen, why)
         }
         NakEvent::AccessNakOfSend { request } => {
@@ -266,12 +273,12 @@ fn nak_event(event: &NakEvent, datagram: &Datagram<'_>) -> RawFinding {
             RawFinding::violation(Rule::AccessNak, seen, expected)
         }
         NakEvent::AfterRefusal { nak, refused, certain: true } => {
-            let expected = format!("nothing: packet {nak} refused psn={refused} for good");
+            let expected = format!("nothing: packet {nak} refused psn={refused} permanently");
             RawFinding::violation(Rule::ResponseAfterFatalNak, seen, expected)
         }
         NakEvent::AfterRefusal { nak, refused, certain: false } => {
             let why = format!(
-                "packet {nak} refused psn={refused} for good; what was asked since may be of a new \
+                "packet {nak} refused psn={refused} permanently; later requests may belong to a new \
                  connection with the same numbers"
             );
             RawFinding::new(Rule::ResponseAfterFatalNak, Severity::Note, Role::Unknown, seen, why)
@@ -295,7 +302,8 @@ fn response_event(event: &ResponseEvent, datagram: &Datagram<'_>) -> RawFinding 
             RawFinding::sender(Rule::OldAck, Severity::Quirk, seen, expected)
         }
         ResponseEvent::Older { newest, after_duplicate: false } => {
-            let why = format!("psn={newest} was acknowledged before: the order was changed");
+            let why =
+                format!("psn={newest} was acknowledged before: the network has reordered packets");
             RawFinding::new(Rule::OldAck, Severity::Note, Role::Network, seen, why)
         }
         ResponseEvent::Msn { low, high, may_count_more: true } => {
@@ -330,14 +338,14 @@ fn response_event(event: &ResponseEvent, datagram: &Datagram<'_>) -> RawFinding 
             RawFinding::violation(Rule::ResponseNotAck, seen, "the syndrome of an ACK")
         }
         ResponseEvent::OtherConnection { before } => {
-            let seen = format!("{seen}, which queue pair {before} was not asked");
+            let seen = format!("{seen}, which answers no request of queue pair {before}");
             let why = "a new connection of a queue pair of this number";
             RawFinding::new(Rule::AckOfUnseen, Severity::Note, Role::Unknown, seen, why)
         }
         ResponseEvent::Overtaken { by } => {
             let why = format!(
-                "packet {by} answers what was asked later: the responder sent that first, or the \
-                 network changed the order"
+                "packet {by} responds to a later request: the responder sent it first, or the \
+                 network has reordered packets"
             );
             RawFinding::new(Rule::ResponseOrder, Severity::Note, Role::Unknown, seen, why)
         }
@@ -345,7 +353,8 @@ fn response_event(event: &ResponseEvent, datagram: &Datagram<'_>) -> RawFinding 
             let seen = format!(
                 "{count} READs and atomics without an answer, the newest in packet {newest}"
             );
-            let expected = format!("{limit}, as the responder told when it was connected");
+            let expected =
+                format!("{limit}, the limit that the responder announced at connection setup");
             RawFinding::new(
                 Rule::OutstandingReads,
                 Severity::Violation,
@@ -383,7 +392,7 @@ fn read_response(event: &ReadResponse, datagram: &Datagram<'_>) -> RawFinding {
             RawFinding::new(Rule::ReadResponseGap, Severity::Note, Role::Unknown, missing, why)
         }
         ReadResponse::Again => {
-            let why = "no second question was captured; the network may have changed the order";
+            let why = "no second request was captured; the network may have reordered packets";
             RawFinding::new(Rule::DuplicateReadResponse, Severity::Note, Role::Unknown, seen, why)
         }
         ReadResponse::Changed { first } => {

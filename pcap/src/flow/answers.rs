@@ -29,7 +29,7 @@ pub(super) struct Answers {
     atomics: VecDeque<(Psn, u64, u64)>,
     /// The newest READ responses.
     responses: VecDeque<Response>,
-    /// Something acknowledged was sent again.
+    /// A packet was retransmitted although it was acknowledged.
     pub(super) duplicate: bool,
     /// The last message for which there is a receive request, when the responder counts them.
     pub(super) limit: Option<u32>,
@@ -73,7 +73,7 @@ pub(super) struct Nak {
     pub(super) packet: u64,
     pub(super) time: Option<Duration>,
     pub(super) rnr: bool,
-    /// Something was sent again since: what the NAK asked for, too, and the capture lacks it.
+    /// Packets were retransmitted since, also those that the NAK requests, and the capture lacks them.
     pub(super) is_heeded: bool,
 }
 
@@ -137,7 +137,7 @@ impl Answers {
         }
     }
 
-    /// Why `psn` is sent again, if an answer asked for it. A requester that `goes_on` with a row of
+    /// Cause of the retransmission of `psn`, if a response requested it. A requester that `goes_on` with a row of
     /// retransmissions has not yet heard of it.
     pub(super) fn take_reason(&mut self, psn: Psn, goes_on: bool) -> Option<Reason> {
         let (from, _) = self.reason?;

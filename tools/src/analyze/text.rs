@@ -224,12 +224,12 @@ fn packets(stream: &Stream) -> String {
             (again.by_nak, "for a NAK"),
             (again.by_timeout, "after a timeout"),
             (again.by_rnr, "after an RNR NAK"),
-            (again.implied, "for a later answer"),
+            (again.implied, "for a later response"),
             (again.unexplained, "unexplained"),
             (again.spurious, "though answered here"),
         ]);
         let share = Share(again.total() as f64 / stream.traffic.requests.max(1) as f64);
-        parts.push(format!("; {} sent again ({share}): {causes}", again.total()));
+        parts.push(format!("; {} retransmitted ({share}): {causes}", again.total()));
     }
     if again.responses > 0 {
         parts.push(format!("; {} answers came again", again.responses));

@@ -87,7 +87,7 @@ function tables(flow, stream) {
       [name, us(of.p50), us(of.p90), us(of.p99), us(of.p99_9), us(of.max), of.count])));
   }
   const counts = { "requests": stream.requests, "answers": stream.answers };
-  for (const [name, n] of Object.entries(stream.retransmitted)) counts[`sent again: ${name.replaceAll("_", " ")}`] = n;
+  for (const [name, n] of Object.entries(stream.retransmitted)) counts[`retransmitted: ${name.replaceAll("_", " ")}`] = n;
   for (const [name, n] of Object.entries(stream.naks)) counts[`NAK: ${name.replaceAll("_", " ")}`] = n;
   Object.assign(counts, { "RNR NAKs": stream.rnr, "timeouts": stream.timeouts.count, "out of order": stream.out_of_order, "doubled": stream.duplicates });
   for (const [name, n] of Object.entries(stream.missing)) counts[name.replaceAll("_", " ")] = n;
@@ -127,7 +127,7 @@ function begin() {
       row.onclick = () => choose(i, 0);
       return row;
     });
-    const head = ["flow", "service", "bytes", "time", "goodput", "sent again", "most of the time"];
+    const head = ["flow", "service", "bytes", "time", "goodput", "retransmitted", "most of the time"];
     byId("flows").append(node("table", {}, node("tr", {}, ...head.map((name) => node("th", {}, name))), ...rows));
   }
   const dark = matchMedia("(prefers-color-scheme: dark)");

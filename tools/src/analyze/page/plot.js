@@ -21,7 +21,7 @@ const KINDS = [
 const WAITS = [["wait_timeout", "timeout"], ["wait_rnr", "receiver not ready"]];
 const SPENT = {
   "sending": ["sending"], "receiving": ["receiving"], "waiting for answers": ["waiting", "dim"],
-  "nothing under way": ["idle", "dim"], "sending again": ["repeating"], "timeouts": ["timeouts"],
+  "nothing under way": ["idle", "dim"], "retransmitting": ["repeating"], "timeouts": ["timeouts"],
   "receiver not ready": ["notready"],
 };
 
