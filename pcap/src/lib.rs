@@ -20,5 +20,6 @@ pub mod flow;
 
 pub use dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};
 pub use file::{
-    CaptureFile, LinkType, NotIp, Packet, ReadError, Reader, Record, Writer, decompressed,
+    Annotator, Block, CaptureFile, LinkType, NotIp, Packet, Patch, PcapFileHeader, ReadError,
+    Reader, Record, SummaryPlace, Writer, decompressed,
 };

@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 mod analyze;
+mod annotated;
 mod capture;
 mod ceiling;
 mod check;

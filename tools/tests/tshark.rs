@@ -304,3 +304,35 @@ fn play_over_ipv6(transport: &str) -> [usize; 2] {
     run("unshare", &[namespace, &shell[..]].concat());
     files.map(|file| assert_all_agree(Path::new(&file)))
 }
+
+#[test]
+#[ignore = "needs tshark: tools/ci.sh capture"]
+fn tshark_filters_findings_by_the_identifiers_of_rules() {
+    let file = scratch("tshark-findings.pcapng");
+    let file = file.to_str().unwrap();
+    let capture = golden("rxe/loss_send_middle.pcap");
+    for command in ["check", "analyze"] {
+        lines(&[command, "-w", file, capture.to_str().unwrap()]);
+        let (filter, expected) = match command {
+            "check" => ("frame.comment contains \"RSP-02\"", "12 17 25 30 38 43 51 56 68 73"),
+            _ => ("frame.comment contains \"FLOW-1\"", "1"),
+        };
+        let found =
+            run("tshark", &["-r", file, "-Y", filter, "-T", "fields", "-e", "frame.number"]);
+        assert_eq!(found.join(" "), expected);
+        assert_eq!(run("tshark", &["-r", file]).len(), 81);
+    }
+}
+
+#[test]
+#[ignore = "needs tshark: tools/ci.sh capture"]
+fn comment_of_a_retransmission_says_what_was_lost_and_how_long_that_took() {
+    let file = scratch("tshark-loss.pcapng");
+    let file = file.to_str().unwrap();
+    lines(&["check", "-w", file, golden("rxe/loss_send_middle.pcap").to_str().unwrap()]);
+    let args = ["-r", file, "-Y", "frame.number == 13", "-T", "fields", "-e", "frame.comment"];
+    let comments = run("tshark", &args);
+    let expected = "lost: SEND_MIDDLE psn=1118487 len=1024, behind the point of capture after packet 8; noticed by \
+                    10.77.0.3 with the NAK in packet 12 after 343µs; retransmitted here 636µs after the loss";
+    assert!(comments[0].starts_with("REQ-18 ") && comments[0].ends_with(expected), "{comments:?}");
+}

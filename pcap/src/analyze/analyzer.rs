@@ -104,6 +104,8 @@ pub struct Analyzer {
     room: FlowBudget,
     counts: Counts,
     start: Option<Duration>,
+    /// Number of the packet that is analyzed.
+    packet: u64,
     now: u64,
     events: Vec<Event>,
 }
@@ -128,6 +130,7 @@ impl Analyzer {
             room,
             counts: Counts::default(),
             start: None,
+            packet: 0,
             now: 0,
             events: Vec::new(),
         }
@@ -159,6 +162,7 @@ impl Analyzer {
         ip: &[u8],
     ) {
         self.counts.packets += 1;
+        self.packet = number;
         let since_start = self.clock(time);
         let in_time = self.filter.has_time(since_start);
         let Ok(Some(datagram)) = dissect(ip) else { return };
@@ -321,7 +325,7 @@ impl Analyzer {
         if at >= self.limits.streams {
             return None;
         }
-        self.streams.push(StreamAnalyzer::new(direction, transport, self.now));
+        self.streams.push(StreamAnalyzer::new(direction, transport, self.packet, self.now));
         self.newest.insert((direction, from), at);
         Some(at)
     }

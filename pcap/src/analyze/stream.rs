@@ -30,6 +30,8 @@ pub struct Stream {
     pub cm_exchange: Option<Arc<CmExchange>>,
     /// The path MTU in bytes, if the capture shows it.
     pub mtu: Option<usize>,
+    /// Number of the first packet in the capture.
+    pub first_packet: u64,
     /// When its first packet came.
     pub first: u64,
     /// When its last did.
@@ -129,7 +131,7 @@ impl OverTime {
 }
 
 impl Stream {
-    pub(super) fn new(direction: Direction, transport: Transport, now: u64) -> Self {
+    pub(super) fn new(direction: Direction, transport: Transport, packet: u64, now: u64) -> Self {
         Self {
             direction,
             from: None,
@@ -137,6 +139,7 @@ impl Stream {
             joined: None,
             cm_exchange: None,
             mtu: None,
+            first_packet: packet,
             first: now,
             last: now,
             traffic: Traffic::default(),

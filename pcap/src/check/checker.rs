@@ -9,10 +9,11 @@ use softroce::wire::packet::ICRC_LEN;
 use softroce::wire::{Aeth, Bth, Datagram, Operation, ParseError};
 
 use super::found::{RawFinding, Role};
+use super::loss::{Loss, PacketTimes};
 use super::{Finding, Party, Rule, Severity, judge, packet};
 use crate::dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};
 use crate::file::Packet;
-use crate::flow::{Direction, Limits, LoopbackFilter, SeenPacket, Tracker};
+use crate::flow::{Direction, Event, Limits, LoopbackFilter, SeenPacket, Tracker};
 
 /// Checks packets in the order in which they were captured.
 ///
@@ -31,6 +32,7 @@ pub struct Checker {
     /// Quirks that every packet repeats and that have been reported.
     quirks: HashSet<(Direction, Rule, Role)>,
     looped: LoopbackFilter,
+    times: PacketTimes,
     counts: Counts,
     found: Vec<RawFinding>,
     findings: Vec<Finding>,
@@ -66,6 +68,7 @@ impl Checker {
             tracker: Tracker::new(limits),
             quirks: HashSet::new(),
             looped: LoopbackFilter::default(),
+            times: PacketTimes::default(),
             counts: Counts::default(),
             found: Vec::new(),
             findings: Vec::new(),
@@ -102,6 +105,7 @@ impl Checker {
         self.counts.packets += 1;
         self.findings.clear();
         self.found.clear();
+        self.times.push(number, time);
         match dissect(ip) {
             // The ICRC of a burst as a whole never matches, so this is one packet.
             Ok(Some(roce)) if roce.icrc == Icrc::Good => self.roce(number, time, direction, &roce),
@@ -218,7 +222,11 @@ impl Checker {
             digest: whole.then(|| digest(roce, datagram)),
         };
         for event in self.tracker.packet(&seen) {
-            self.found.push(judge::event(event, datagram));
+            let mut finding = judge::event(event, datagram);
+            if let Event::Sequence(event) = event {
+                finding.loss = Loss::of(event, &seen, &self.times).map(Box::new);
+            }
+            self.found.push(finding);
         }
         if self.found.is_empty() {
             return;
@@ -250,7 +258,7 @@ impl Checker {
         party: impl Fn(Role) -> Party,
     ) {
         for found in self.found.drain(..) {
-            let RawFinding { rule, severity, role, seen: found, expected } = found;
+            let RawFinding { rule, severity, role, seen: found, expected, loss } = found;
             if let (Severity::Quirk, Some(direction), true) = (severity, direction, rule.is_habit())
             {
                 if self.quirks.len() >= MAX_REPORTED_QUIRKS {
@@ -262,7 +270,16 @@ impl Checker {
             }
             *self.counts.findings.entry((rule, severity)).or_default() += 1;
             let party = party(role);
-            self.findings.push(Finding { rule, severity, packet, time, party, found, expected });
+            self.findings.push(Finding {
+                rule,
+                severity,
+                packet,
+                time,
+                party,
+                found,
+                expected,
+                loss,
+            });
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use softroce::ids::Qpn;
 
-use super::Rule;
+use super::{Loss, Rule};
 
 /// A packet that breaks a rule, or an event that explains packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,6 +25,18 @@ pub struct Finding {
     pub found: String,
     /// What was expected; in a note, the cause.
     pub expected: String,
+    /// In a retransmission, the loss that it repairs.
+    pub loss: Option<Box<Loss>>,
+}
+
+impl Finding {
+    /// Returns the finding in one line, its rule's identifier first, as a comment for a packet of a capture file.
+    pub fn comment(&self) -> String {
+        let Self { rule, severity, party, found, expected, loss, .. } = self;
+        let wanted = if *severity == Severity::Note { "" } else { "expected " };
+        let loss = loss.as_ref().map_or(String::new(), |loss| format!("; {loss}"));
+        format!("{} {rule} {severity}: {party}: {found}; {wanted}{expected}{loss}", rule.id())
+    }
 }
 
 /// Severity of a finding.

@@ -1,6 +1,6 @@
 //! Findings without the host at fault.
 
-use super::{Rule, Severity};
+use super::{Loss, Rule, Severity};
 
 /// A finding without the hosts that it concerns.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -10,6 +10,7 @@ pub(super) struct RawFinding {
     pub(super) role: Role,
     pub(super) seen: String,
     pub(super) expected: String,
+    pub(super) loss: Option<Box<Loss>>,
 }
 
 /// The party to which a finding applies, relative to the packet.
@@ -29,7 +30,8 @@ impl RawFinding {
         seen: impl Into<String>,
         expected: impl Into<String>,
     ) -> Self {
-        Self { rule, severity, role, seen: seen.into(), expected: expected.into() }
+        let (seen, expected) = (seen.into(), expected.into());
+        Self { rule, severity, role, seen, expected, loss: None }
     }
 
     pub(super) fn sender(

@@ -14,11 +14,13 @@ mod checker;
 mod finding;
 mod found;
 mod judge;
+mod loss;
 mod online;
 mod packet;
 mod rule;
 
 pub use checker::{Checker, Counts};
 pub use finding::{Finding, Party, Severity};
+pub use loss::{Loss, Notice};
 pub use online::OnlineCheck;
 pub use rule::Rule;

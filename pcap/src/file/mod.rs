@@ -3,11 +3,15 @@
 //! | file | |
 //! |---|---|
 //! | `reader` | [`Reader`]: packets of pcap and pcapng, with their times |
+//! | `blocks` | [`Block`]: parts of a file as they stand there |
+//! | `annotator` | [`Annotator`]: copies of captures, with comments |
 //! | `writer` | [`Writer`]: pcapng with nanoseconds and comments |
 //! | `recording` | [`CaptureFile`]: packets of a device, written while it runs |
 //! | `compressed` | [`decompressed`]: captures in gzip and zstd |
 //! | `link` | [`LinkType`]: headers before the IP header |
 
+mod annotator;
+mod blocks;
 mod compressed;
 mod input;
 mod link;
@@ -15,8 +19,10 @@ mod reader;
 mod recording;
 mod writer;
 
+pub use annotator::{Annotator, Patch, SummaryPlace};
+pub use blocks::{Block, Packet, PcapFileHeader};
 pub use compressed::decompressed;
 pub use link::{LinkType, NotIp};
-pub use reader::{Packet, ReadError, Reader};
+pub use reader::{ReadError, Reader};
 pub use recording::CaptureFile;
 pub use writer::{Record, Writer};

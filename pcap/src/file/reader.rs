@@ -8,15 +8,19 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use pcap_parser::{
-    Block, InterfaceDescriptionBlock, OptionCode, PcapHeader, parse_block_be, parse_block_le,
-    parse_pcap_header,
+    Block as ParsedBlock, InterfaceDescriptionBlock, OptionCode, PcapHeader, parse_block_be,
+    parse_block_le, parse_pcap_header,
 };
 use softroce::port::Direction;
 use thiserror::Error;
 
+use super::blocks::{
+    BYTE_ORDER_MAGIC, Block, ENHANCED_PACKET, EPB_FLAGS, INTERFACE_DESCRIPTION, OBSOLETE_PACKET,
+    OPT_END, PACKET_DATA_AT, Packet, PcapFileHeader, SECTION_HEADER, SIMPLE_DATA_AT, SIMPLE_PACKET,
+    word,
+};
 use super::input::Input;
 use super::link::{LinkType, NotIp};
-use super::writer::{EPB_FLAGS, OPT_END};
 
 /// A capture being read, a packet at a time and in constant memory.
 ///
@@ -31,25 +35,8 @@ pub struct Reader<R> {
     format: Format,
     /// Packets so far.
     count: u64,
-}
-
-/// A frame of a capture.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Packet<'a> {
-    /// Its number in the file, from 1, counting every frame as Wireshark does.
-    pub number: u64,
-    /// When it was seen, since the Unix epoch; the format may leave it out.
-    pub time: Option<Duration>,
-    /// Whether the capturing host sent or received it; most captures leave it out.
-    pub direction: Option<Direction>,
-    /// The IP packet in it, with what follows it in the frame; or why there is none.
-    pub ip: Result<&'a [u8], NotIp>,
-    /// What `frame` begins with, or the number of a link type that we do not know.
-    pub link: Result<LinkType, u32>,
-    /// The bytes captured, link header first.
-    pub frame: &'a [u8],
-    /// Bytes it had on the wire: more than `frame` has when the capture cut it.
-    pub original_len: u32,
+    /// `next_block` has returned the header of the file.
+    is_header_returned: bool,
 }
 
 /// Why a capture cannot be read on.
@@ -104,14 +91,8 @@ const MAX_INTERFACES: usize = 1 << 16;
 const PCAP_HEADER: usize = 24;
 /// What stands before a record of pcap, at most.
 const MAX_RECORD_HEADER: usize = 24;
-const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
-/// Types of blocks.
-const SECTION: u32 = 0x0a0d_0d0a;
-const INTERFACE: u32 = 1;
-const OBSOLETE_PACKET: u32 = 2;
-const SIMPLE_PACKET: u32 = 3;
-const ENHANCED_PACKET: u32 = 6;
+/// The first bytes of a section header in either byte order.
+const SECTION_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const MAX_DESCRIPTION_BYTES: usize = 64 << 10;
 
 const CONTRADICTION: &str = "its lengths contradict each other";
@@ -120,7 +101,7 @@ const UNKNOWN_INTERFACE: &str = "it names an interface that was not described";
 #[derive(Debug)]
 enum Format {
     /// One interface for the whole file.
-    Pcap { big_endian: bool, record_header: usize, interface: Interface },
+    Pcap { big_endian: bool, record_header: usize, interface: Interface, header: PcapFileHeader },
     /// Byte order and interfaces of the current section.
     PcapNg { big_endian: bool, interfaces: Vec<Interface> },
 }
@@ -166,9 +147,9 @@ impl<R: Read> Reader<R> {
             1..4 => return Err(not_a_capture()),
             _ => {}
         }
-        if [m0, m1, m2, m3] == SECTION_HEADER {
+        if [m0, m1, m2, m3] == SECTION_MAGIC {
             let format = Format::PcapNg { big_endian: false, interfaces: Vec::new() };
-            let mut reader = Self { input, format, count: 0 };
+            let mut reader = Self { input, format, count: 0, is_header_returned: false };
             match reader.rest_of_block() {
                 Err(ReadError::CutShort { .. }) => return Err(ReadError::CutHeader),
                 header => header?,
@@ -183,7 +164,8 @@ impl<R: Read> Reader<R> {
         if have < PCAP_HEADER {
             return Err(ReadError::CutHeader);
         }
-        Ok(Self { input, format: Format::of_pcap(&parsed), count: 0 })
+        let format = Format::of_pcap(&parsed);
+        Ok(Self { input, format, count: 0, is_header_returned: false })
     }
 
     /// The next frame, or `None` at the end of the file.
@@ -192,8 +174,47 @@ impl<R: Read> Reader<R> {
     ///
     /// What is wrong with the file. There is no reading on after it.
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, ReadError> {
+        self.is_header_returned = true;
+        loop {
+            match self.advance()? {
+                None => return Ok(None),
+                Some(None) => {}
+                Some(Some(found)) => return Ok(Some(self.packet(&found))),
+            }
+        }
+    }
+
+    /// The next part of the file, or `None` at its end: first the header of a pcap file, and each block of a pcapng
+    /// file, also of types that are not known. It takes the place of [`next_packet`](Self::next_packet) to copy a
+    /// file.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`next_packet`](Self::next_packet).
+    pub fn next_block(&mut self) -> Result<Option<Block<'_>>, ReadError> {
+        let is_first = !std::mem::replace(&mut self.is_header_returned, true);
+        let found = match (&self.format, is_first) {
+            (Format::Pcap { header, .. }, true) => return Ok(Some(Block::PcapHeader(*header))),
+            (Format::PcapNg { .. }, true) => None,
+            _ => match self.advance()? {
+                None => return Ok(None),
+                Some(found) => found,
+            },
+        };
+        let packet = found.map(|found| self.packet(&found));
+        Ok(match (&self.format, packet) {
+            (Format::PcapNg { big_endian, .. }, packet) => {
+                let bytes = self.input.record();
+                Some(Block::PcapNg { bytes, big_endian: *big_endian, packet })
+            }
+            (Format::Pcap { .. }, packet) => packet.map(Block::PcapRecord),
+        })
+    }
+
+    /// Reads the next record: `None` at the end of the file, `Some(None)` for a block without a packet.
+    fn advance(&mut self) -> Result<Option<Option<Found>>, ReadError> {
         let found = match self.format {
-            Format::Pcap { .. } => self.next_pcap(),
+            Format::Pcap { .. } => self.next_pcap().map(|found| found.map(Some)),
             Format::PcapNg { .. } => self.next_pcapng(),
         };
         let found = found.map_err(|error| match error {
@@ -202,11 +223,15 @@ impl<R: Read> Reader<R> {
                 ReadError::CutShort { after: self.count }
             }
             error => error,
-        });
-        let Some(found) = found? else { return Ok(None) };
-        self.count += 1;
+        })?;
+        self.count += u64::from(matches!(found, Some(Some(_))));
+        Ok(found)
+    }
+
+    /// Returns the packet in the record that was read.
+    fn packet(&self, found: &Found) -> Packet<'_> {
         let frame = &self.input.record()[found.start..found.start + found.len];
-        Ok(Some(Packet {
+        Packet {
             number: self.count,
             time: found.ticks.map(|ticks| found.interface.time(ticks)),
             direction: found.direction.or_else(|| found.interface.link.ok()?.direction(frame)),
@@ -217,11 +242,11 @@ impl<R: Read> Reader<R> {
             link: found.interface.link,
             frame,
             original_len: found.original_len,
-        }))
+        }
     }
 
     fn next_pcap(&mut self) -> Result<Option<Found>, ReadError> {
-        let Format::Pcap { big_endian, record_header, interface } = self.format else {
+        let Format::Pcap { big_endian, record_header, interface, .. } = self.format else {
             return Ok(None);
         };
         if !self.start_record(record_header)? {
@@ -237,20 +262,19 @@ impl<R: Read> Reader<R> {
         Ok(Some(Found { interface, ticks, direction: None, start, len, original_len }))
     }
 
-    fn next_pcapng(&mut self) -> Result<Option<Found>, ReadError> {
-        while self.start_record(8)? {
-            self.rest_of_block()?;
-            if let Some(found) = self.take_block()? {
-                return Ok(Some(found));
-            }
+    /// Reads the next block; see [`advance`](Self::advance).
+    fn next_pcapng(&mut self) -> Result<Option<Option<Found>>, ReadError> {
+        if !self.start_record(8)? {
+            return Ok(None);
         }
-        Ok(None)
+        self.rest_of_block()?;
+        self.take_block().map(Some)
     }
 
     /// Completes the block that was begun.
     fn rest_of_block(&mut self) -> Result<(), ReadError> {
         // A section header says its byte order only after its length.
-        let is_section = self.input.record().starts_with(&SECTION_HEADER);
+        let is_section = self.input.record().starts_with(&SECTION_MAGIC);
         if is_section {
             self.extend_record(12 - self.input.record().len())?;
         }
@@ -283,14 +307,14 @@ impl<R: Read> Reader<R> {
             return Err(malformed(CONTRADICTION));
         }
         match word(0) {
-            SECTION if record.len() < 28 || word(8) != BYTE_ORDER_MAGIC => {
+            SECTION_HEADER if record.len() < 28 || word(8) != BYTE_ORDER_MAGIC => {
                 Err(malformed("it is no section header"))
             }
-            SECTION => {
+            SECTION_HEADER => {
                 interfaces.clear();
                 Ok(None)
             }
-            INTERFACE => {
+            INTERFACE_DESCRIPTION => {
                 if interfaces.len() == MAX_INTERFACES {
                     return Err(malformed("it is one interface more than 65536"));
                 }
@@ -353,7 +377,7 @@ impl Found {
         interfaces: &[Interface],
         big_endian: bool,
     ) -> Result<Self, &'static str> {
-        const START: usize = 28;
+        const START: usize = PACKET_DATA_AT;
         if record.len() < START + 4 {
             return Err(CONTRADICTION);
         }
@@ -384,7 +408,7 @@ impl Found {
         interfaces: &[Interface],
         big_endian: bool,
     ) -> Result<Self, &'static str> {
-        const START: usize = 12;
+        const START: usize = SIMPLE_DATA_AT;
         let interface = *interfaces.first().ok_or(UNKNOWN_INTERFACE)?;
         let room = record.len().checked_sub(START + 4).ok_or(CONTRADICTION)?;
         let original_len = word(record, 8, big_endian);
@@ -414,8 +438,21 @@ impl Format {
                 offset: 0,
                 snaplen: 0,
             },
+            header: PcapFileHeader {
+                link: u16::try_from(number).unwrap_or_default(),
+                snap_len: header.snaplen,
+                has_nanoseconds: header.is_nanosecond_precision(),
+                fcs_bits: fcs_bits(header.network.0.cast_unsigned()),
+            },
         }
     }
+}
+
+/// Returns the length of the frame check sequence in bits, from the field of the link type.
+fn fcs_bits(field: u32) -> Option<u8> {
+    const FCS_LEN_PRESENT: u32 = 1 << 26;
+    let words = u8::try_from(field >> 28).unwrap_or_default();
+    (field & FCS_LEN_PRESENT != 0).then_some(words * 16)
 }
 
 impl Interface {
@@ -426,7 +463,7 @@ impl Interface {
             return Err("an interface's description of more than 64 KiB");
         }
         let parse = if big_endian { parse_block_be } else { parse_block_le };
-        let Ok((_, Block::InterfaceDescription(block))) = parse(record) else {
+        let Ok((_, ParsedBlock::InterfaceDescription(block))) = parse(record) else {
             return Err(CONTRADICTION);
         };
         Self::described(&block, big_endian).ok_or("its clock has no unit of ours")
@@ -481,9 +518,4 @@ fn direction(body: &[u8], len: usize, big_endian: bool) -> Option<Direction> {
             _ => rest = behind.get(len.next_multiple_of(4)..)?,
         }
     }
-}
-
-fn word(bytes: &[u8], at: usize, big_endian: bool) -> u32 {
-    let bytes = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
-    if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
 }

@@ -11,18 +11,11 @@ use std::time::Duration;
 
 use softroce::port::Direction;
 
+use super::blocks::{
+    BYTE_ORDER_MAGIC, ENHANCED_PACKET, EPB_FLAGS, IF_TSRESOL, INTERFACE_DESCRIPTION, OPT_COMMENT,
+    OPT_END, SECTION_HEADER, SHB_USERAPPL, option, pad,
+};
 use super::link::LinkType;
-
-const SECTION_HEADER: u32 = 0x0a0d_0d0a;
-const INTERFACE_DESCRIPTION: u32 = 1;
-const ENHANCED_PACKET: u32 = 6;
-
-const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
-pub(crate) const OPT_END: u16 = 0;
-const OPT_COMMENT: u16 = 1;
-const SHB_USERAPPL: u16 = 4;
-const IF_TSRESOL: u16 = 9;
-pub(crate) const EPB_FLAGS: u16 = 2;
 
 /// A capture file being written.
 ///
@@ -82,8 +75,8 @@ impl<W: Write> Writer<W> {
             // Version 1.0; the length of the section is not known.
             body.extend([1, 0, 0, 0]);
             body.extend(u64::MAX.to_le_bytes());
-            option(body, SHB_USERAPPL, application.as_bytes());
-            option(body, OPT_END, &[]);
+            option(body, SHB_USERAPPL, application.as_bytes(), false);
+            option(body, OPT_END, &[], false);
         })?;
         writer.interface(link)?;
         Ok(writer)
@@ -101,8 +94,8 @@ impl<W: Write> Writer<W> {
             body.extend([0, 0]);
             body.extend(0u32.to_le_bytes());
             // Times count 10^-9 s.
-            option(body, IF_TSRESOL, &[9]);
-            option(body, OPT_END, &[]);
+            option(body, IF_TSRESOL, &[9], false);
+            option(body, OPT_END, &[], false);
         })?;
         self.interfaces += 1;
         Ok(self.interfaces - 1)
@@ -141,17 +134,17 @@ impl<W: Write> Writer<W> {
             body.extend(record.frame);
             pad(body);
             if !record.comment.is_empty() {
-                option(body, OPT_COMMENT, record.comment.as_bytes());
+                option(body, OPT_COMMENT, record.comment.as_bytes(), false);
             }
             if let Some(direction) = record.direction {
                 let flags: u32 = match direction {
                     Direction::Received => 1,
                     Direction::Sent => 2,
                 };
-                option(body, EPB_FLAGS, &flags.to_le_bytes());
+                option(body, EPB_FLAGS, &flags.to_le_bytes(), false);
             }
             if record.direction.is_some() || !record.comment.is_empty() {
-                option(body, OPT_END, &[]);
+                option(body, OPT_END, &[], false);
             }
         })
     }
@@ -180,20 +173,6 @@ impl<W: Write> Writer<W> {
         self.block[4..8].copy_from_slice(&len);
         self.out.write_all(&self.block)
     }
-}
-
-fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
-    // Comments are looked at before; else it is a few bytes, or the name of a program.
-    let value = &value[..value.len().min(usize::from(u16::MAX))];
-    let len = u16::try_from(value.len()).unwrap_or_default();
-    body.extend(code.to_le_bytes());
-    body.extend(len.to_le_bytes());
-    body.extend(value);
-    pad(body);
-}
-
-fn pad(body: &mut Vec<u8>) {
-    body.resize(body.len().next_multiple_of(4), 0);
 }
 
 #[cfg(test)]

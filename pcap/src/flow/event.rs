@@ -38,6 +38,9 @@ pub enum SequenceEvent {
         acknowledged: bool,
         /// The IPv4 identification differs from the first, so the network has not duplicated the packet.
         anew: bool,
+        /// The packet is the first that is retransmitted for this cause. Those behind it may have arrived, and follow
+        /// because a requester goes back.
+        begins_row: bool,
     },
     /// Requests that were not captured: `count` of them from `first` on.
     Hole {

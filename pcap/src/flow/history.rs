@@ -40,6 +40,8 @@ struct Sent {
 struct Retransmission {
     cause: Cause,
     last: Psn,
+    /// The packet is the first of its row.
+    begins: bool,
 }
 
 impl History {
@@ -70,6 +72,11 @@ impl History {
         self.again = None;
     }
 
+    /// Whether the newest packet begins a row of retransmissions.
+    pub(super) fn begins_row(&self) -> bool {
+        self.again.is_some_and(|again| again.begins)
+    }
+
     /// Why `seen` comes again. A row of retransmissions has the cause of its first.
     pub(super) fn cause(
         &mut self,
@@ -82,12 +89,13 @@ impl History {
         // Packets that are under way when a NAK comes still leave; then the requester goes back.
         let goes_on = self.again.is_some_and(|again| again.last.is_before(psn));
         let asked = answers.take_reason(psn, goes_on);
+        let begins = asked.is_some() || !goes_on;
         let cause = match (asked, self.again) {
             (Some(asked), _) => self.heeded(asked, seen, anew, out),
             (None, Some(again)) if goes_on => again.cause,
             (None, _) => self.unasked(seen),
         };
-        self.again = Some(Retransmission { cause, last: psn });
+        self.again = Some(Retransmission { cause, last: psn, begins });
         cause
     }
 

@@ -356,7 +356,10 @@ impl Requests {
         }
         let from = self.records.first().is_some_and(|first| !bth.psn.is_before(first.psn));
         let acknowledged = from && self.answers.has_acknowledged(bth.psn);
-        out.push(SequenceEvent::Retransmitted { original, cause, acknowledged, anew }.into());
+        let begins_row = self.history.begins_row();
+        out.push(
+            SequenceEvent::Retransmitted { original, cause, acknowledged, anew, begins_row }.into(),
+        );
         self.answers.asked_again(bth.psn, acknowledged);
     }
 

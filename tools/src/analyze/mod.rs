@@ -1,10 +1,11 @@
 //! `roce analyze`: what connections did, and where their time went.
 
+mod comments;
 mod json;
 mod page;
 mod text;
 
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context, ensure};
@@ -12,7 +13,7 @@ use softroce_pcap::analyze::{Analysis, Analyzer, Filter, Limits};
 
 use crate::capture;
 use crate::cli::AnalyzeArgs;
-use crate::output::{self, Palette, Stdout, json_line};
+use crate::output::{self, Palette, json_line};
 
 /// Runs the command.
 pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<()> {
@@ -21,6 +22,13 @@ pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<()> {
         "--html: {} captures are given, expected one, which the page shows",
         args.files.len()
     );
+    if let Some(write) = &args.write {
+        comments::check(args)?;
+        if write.as_os_str() == "-" {
+            // Standard output belongs to the copy.
+            return capture::for_each(&args.files, |path| file(path, args, &mut io::sink()));
+        }
+    }
     let mut out = BufWriter::new(output::stdout());
     capture::for_each(&args.files, |path| {
         let result = file(path, args, &mut out);
@@ -29,7 +37,7 @@ pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<()> {
     })
 }
 
-fn file(path: &Path, args: &AnalyzeArgs, out: &mut BufWriter<Stdout>) -> anyhow::Result<()> {
+fn file(path: &Path, args: &AnalyzeArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let name = path.display().to_string();
     let mut reader = capture::open(path)?;
     let mut analyzer = Analyzer::new(Limits::default(), filter(args));
@@ -49,8 +57,13 @@ fn file(path: &Path, args: &AnalyzeArgs, out: &mut BufWriter<Stdout>) -> anyhow:
     } else if analysis.flows.is_empty() && !filters.is_empty() {
         output::warn(format_args!("{name}: no flow of {roce} RoCEv2 packets matches {filters}"));
     }
+    let copied = match &args.write {
+        Some(write) => comments::write(write, path, &analysis),
+        None => Ok(()),
+    };
     // The part before the error is printed too.
-    end.with_context(|| name)
+    end.with_context(|| name)?;
+    copied
 }
 
 fn filter(args: &AnalyzeArgs) -> Filter {
@@ -67,7 +80,7 @@ fn print(
     path: &Path,
     name: &str,
     analysis: &Analysis,
-    out: &mut BufWriter<Stdout>,
+    out: &mut impl Write,
 ) -> anyhow::Result<()> {
     if let Some(html) = &args.html {
         page::write(html, path, analysis)?;

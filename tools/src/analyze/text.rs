@@ -172,7 +172,7 @@ fn end(end: &End) -> String {
 }
 
 /// Returns the side that sends the requests of a stream.
-fn way(flow: &Flow, stream: &Stream) -> String {
+pub(super) fn way(flow: &Flow, stream: &Stream) -> String {
     let (a, b) = (flow.a.ip, flow.b.ip);
     let asks = (stream.direction.source, Some(stream.direction.qp));
     match (a == b, asks == (a, flow.b.qp)) {

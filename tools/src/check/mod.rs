@@ -6,14 +6,15 @@ mod json;
 mod junit;
 mod text;
 
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use softroce_pcap::check::{Checker, Counts, Finding, Severity};
 use softroce_pcap::flow::Limits;
 
+use crate::annotated::Annotated;
 use crate::capture;
 use crate::cli::{CheckArgs, Format};
 use crate::outcome::Outcome;
@@ -26,6 +27,10 @@ use text::painted;
 
 /// Runs the command.
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
+    if args.write.as_deref() == Some(Path::new("-")) {
+        // Standard output belongs to the copy.
+        return check(args, &mut io::sink(), Palette::PLAIN);
+    }
     let mut out = BufWriter::new(output::stdout());
     if let Some(rules) = &args.explain {
         explain::print(&mut out, &rules.0, args.format())?;
@@ -41,6 +46,11 @@ pub(crate) fn check(
     out: &mut impl Write,
     palette: Palette,
 ) -> anyhow::Result<Outcome> {
+    ensure!(
+        args.write.is_none() || args.files.len() == 1,
+        "--write: {} captures are given, expected one, of which a copy is written",
+        args.files.len()
+    );
     let mut outcome = Outcome::Yes;
     if args.format() == Format::Junit {
         junit::begin(out)?;
@@ -70,11 +80,24 @@ fn file(
     let name = path.display().to_string();
     let mut checker = Checker::new(Limits::default());
     let mut report = Report::new(&name, args, palette);
+    let mut copy = None;
     let end = capture::open(path).and_then(|mut reader| {
-        while let Some(packet) = reader.next_packet().with_context(|| name.clone())? {
-            let since = report.since_start(packet.time);
-            for finding in checker.packet(&packet) {
-                report.finding(finding, since, out)?;
+        let write = args.write.as_deref();
+        copy = write.map(|write| Annotated::create(write, path, "check")).transpose()?;
+        let mut comments = Vec::new();
+        while let Some(block) = reader.next_block().with_context(|| name.clone())? {
+            comments.clear();
+            if let Some(packet) = block.packet() {
+                let since = report.since_start(packet.time);
+                for finding in checker.packet(packet) {
+                    report.finding(finding, since, out)?;
+                    if copy.is_some() {
+                        comments.push(finding.comment());
+                    }
+                }
+            }
+            if let Some(copy) = &mut copy {
+                copy.block(&block, &comments);
             }
         }
         Ok(())
@@ -86,8 +109,22 @@ fn file(
     }
     // A file that ends with an error is checked up to there.
     report.finish(checker.counts(), end.as_ref().err(), out)?;
+    let copied = copy.map_or(Ok(()), |copy| {
+        let summary =
+            format!("roce check: {}{}", Summary(checker.counts()), broken(checker.counts()));
+        copy.finish(&summary)
+    });
     end?;
+    copied?;
     Ok(checker.counts().of(Severity::Violation))
+}
+
+/// Returns the rules with findings and the number of their findings, as the end of a summary.
+fn broken(counts: &Counts) -> String {
+    let rules = counts.findings.iter();
+    let rules =
+        rules.map(|((rule, severity), n)| format!("; {} {rule}: {n} {severity}s", rule.id()));
+    rules.collect()
 }
 
 /// The findings of one file, printed or collected.

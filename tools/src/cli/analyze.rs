@@ -32,4 +32,9 @@ pub(crate) struct AnalyzeArgs {
     /// flight and latency, with zoom.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) html: Option<PathBuf>,
+    /// Also write the capture to this pcapng file, with the causes of each flow's duration as comments of its first
+    /// packet, which Wireshark and tshark show; - for standard output, in place of the report. The capture is read
+    /// twice.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) write: Option<PathBuf>,
 }

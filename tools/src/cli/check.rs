@@ -37,6 +37,10 @@ pub(crate) struct CheckArgs {
     /// Same as --format json.
     #[arg(long, conflicts_with = "format")]
     pub(crate) json: bool,
+    /// Also write the capture to this pcapng file, with each finding as a comment of its packet, which Wireshark and
+    /// tshark show; - for standard output, in place of the findings. All else of the capture is kept.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "explain", value_hint = ValueHint::FilePath)]
+    pub(crate) write: Option<PathBuf>,
 }
 
 /// Rules to explain.

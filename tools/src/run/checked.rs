@@ -40,6 +40,7 @@ pub(super) fn run(command: &mut Command) -> anyhow::Result<Outcome> {
             explain: None,
             format: Format::Text,
             json: false,
+            write: None,
         };
         // Standard output belongs to the program.
         let checked = check::check(&args, &mut io::stderr().lock(), Palette::of_stderr());

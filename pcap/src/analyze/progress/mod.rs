@@ -157,9 +157,9 @@ impl Progress {
 }
 
 impl StreamAnalyzer {
-    /// Begins a stream without packets at `now`.
-    pub(super) fn new(direction: Direction, transport: Transport, now: u64) -> Self {
-        let figures = Stream::new(direction, transport, now);
+    /// Begins a stream without packets at `now`; `packet` is the number of its first one.
+    pub(super) fn new(direction: Direction, transport: Transport, packet: u64, now: u64) -> Self {
+        let figures = Stream::new(direction, transport, packet, now);
         Self { figures, progress: Progress::new(now) }
     }
 

@@ -35,6 +35,7 @@ impl StreamAnalyzer {
                     cause,
                     acknowledged,
                     anew,
+                    ..
                 }) => repeat = Some(Repeat { original, cause, acknowledged, anew }),
                 Event::Sequence(SequenceEvent::Hole { first, count }) => {
                     self.hole(self.progress.place(first), count, step, room);
