@@ -134,6 +134,7 @@ fn sequence(error: &SequenceError) -> RawFinding {
 /// Returns the finding of an irregular request.
 fn request_event(event: &RequestEvent, datagram: &Datagram<'_>) -> RawFinding {
     let (opcode, len) = (datagram.bth.opcode, datagram.payload_len);
+    let message = || format!("{opcode} with {len} bytes");
     match *event {
         RequestEvent::Sequence(error) => sequence(&error),
         RequestEvent::InsideRead { first, count } => {
@@ -164,25 +165,20 @@ fn request_event(event: &RequestEvent, datagram: &Datagram<'_>) -> RawFinding {
             )
         }
         RequestEvent::NotMtu { mtu: Some(mtu) } => {
-            let seen = format!("{opcode} with {len} bytes");
-            RawFinding::violation(Rule::MtuMismatch, seen, format!("{mtu}, the path MTU"))
+            RawFinding::violation(Rule::MtuMismatch, message(), format!("{mtu}, the path MTU"))
         }
         RequestEvent::NotMtu { mtu: None } => {
-            let seen = format!("{opcode} with {len} bytes");
-            RawFinding::violation(
-                Rule::MtuMismatch,
-                seen,
-                "a path MTU: 256, 512, 1024, 2048 or 4096",
-            )
+            let expected = "a path MTU: 256, 512, 1024, 2048 or 4096";
+            RawFinding::violation(Rule::MtuMismatch, message(), expected)
         }
         RequestEvent::LongerThanMtu { mtu } => {
-            let seen = format!("{opcode} with {len} bytes");
-            RawFinding::violation(Rule::PayloadLength, seen, format!("at most {mtu}, the path MTU"))
+            let expected = format!("at most {mtu}, the path MTU");
+            RawFinding::violation(Rule::PayloadLength, message(), expected)
         }
         RequestEvent::OtherMtu { other } => {
-            let seen = format!("{opcode} with {len} bytes");
             let expected = format!("{other}: both sides are to use one path MTU");
-            RawFinding::new(Rule::MtuMismatch, Severity::Violation, Role::Unknown, seen, expected)
+            let (rule, severity) = (Rule::MtuMismatch, Severity::Violation);
+            RawFinding::new(rule, severity, Role::Unknown, message(), expected)
         }
         RequestEvent::WriteLength { announced, sent } => {
             let seen = format!("a WRITE of {sent} bytes");
@@ -355,13 +351,8 @@ fn response_event(event: &ResponseEvent, datagram: &Datagram<'_>) -> RawFinding 
             );
             let expected =
                 format!("{limit}, the limit that the responder announced at connection setup");
-            RawFinding::new(
-                Rule::OutstandingReads,
-                Severity::Violation,
-                Role::Receiver,
-                seen,
-                expected,
-            )
+            let (rule, severity) = (Rule::OutstandingReads, Severity::Violation);
+            RawFinding::new(rule, severity, Role::Receiver, seen, expected)
         }
         ResponseEvent::AtomicChanged { first, value } => {
             let expected = format!("value=0x{value:x} as in packet {first}");
