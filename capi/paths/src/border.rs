@@ -12,8 +12,8 @@ use std::{env, process, ptr};
 use libc::{mode_t, size_t, ssize_t};
 
 use crate::next::{Next, fail};
-use crate::signals;
 use crate::tree_path::TreePath;
+use crate::{channel, signals};
 
 /// Returns the root of the tree that `roce run` has set; `None` if it has not.
 fn root() -> Option<&'static [u8]> {
@@ -35,15 +35,24 @@ fn tree_path(path: *const c_char) -> Option<TreePath> {
     TreePath::of(root()?, path)
 }
 
-/// Functions with a path among their arguments, which is marked by a semicolon on both sides.
+/// Opens a channel of the connection manager, if that is where the path leads. Otherwise returns `None`.
+fn open_channel(path: Option<&TreePath>, flags: c_int) -> Option<c_int> {
+    path.filter(|path| path.is_rdma_cm()).and_then(|_| channel::open(flags))
+}
+
+/// Functions with a path among their arguments, which is marked by a semicolon on both sides. Those that open a file have
+/// the name of their flags behind them.
 macro_rules! functions {
-    ($($name:ident($($a:ident: $at:ty),*; path; $($b:ident: $bt:ty),*) -> $r:ty)*) => {
+    ($($name:ident($($a:ident: $at:ty),*; path; $($b:ident: $bt:ty),*) -> $r:ty $([$opens:ident])?)*) => {
         $(
             // SAFETY: it takes and answers what libc's function of that name does.
             #[unsafe(no_mangle)]
             extern "C" fn $name($($a: $at,)* path: *const c_char, $($b: $bt,)*) -> $r {
                 let Some(next) = next::$name.get() else { return fail(libc::ENOSYS) };
                 let tree_path = tree_path(path);
+                $(if let Some(fd) = open_channel(tree_path.as_ref(), $opens) {
+                    return fd;
+                })?
                 let path = tree_path.as_ref().and_then(TreePath::as_c_str).map_or(path, CStr::as_ptr);
                 // SAFETY: `next` is libc's function, and takes what the program has for it.
                 unsafe { next($($a,)* path, $($b,)*) }
@@ -75,14 +84,14 @@ macro_rules! functions {
 // `open` and its like have their last argument only when they make a file. On all machines that there is
 // a libibverbs for it comes where an argument of a fixed list would, and is nothing if it is not there.
 functions! {
-    open(; path; flags: c_int, mode: mode_t) -> c_int
-    open64(; path; flags: c_int, mode: mode_t) -> c_int
-    openat(dir: c_int; path; flags: c_int, mode: mode_t) -> c_int
-    openat64(dir: c_int; path; flags: c_int, mode: mode_t) -> c_int
-    __open_2(; path; flags: c_int) -> c_int
-    __open64_2(; path; flags: c_int) -> c_int
-    __openat_2(dir: c_int; path; flags: c_int) -> c_int
-    __openat64_2(dir: c_int; path; flags: c_int) -> c_int
+    open(; path; flags: c_int, mode: mode_t) -> c_int [flags]
+    open64(; path; flags: c_int, mode: mode_t) -> c_int [flags]
+    openat(dir: c_int; path; flags: c_int, mode: mode_t) -> c_int [flags]
+    openat64(dir: c_int; path; flags: c_int, mode: mode_t) -> c_int [flags]
+    __open_2(; path; flags: c_int) -> c_int [flags]
+    __open64_2(; path; flags: c_int) -> c_int [flags]
+    __openat_2(dir: c_int; path; flags: c_int) -> c_int [flags]
+    __openat64_2(dir: c_int; path; flags: c_int) -> c_int [flags]
     fopen(; path; mode: *const c_char) -> *mut c_void
     fopen64(; path; mode: *const c_char) -> *mut c_void
     stat(; path; to: *mut c_void) -> c_int
@@ -189,6 +198,7 @@ extern "C" fn prepare() {
     }
     FLUSH.find();
     signals::find_all();
+    channel::find_all();
 }
 
 // SAFETY: the loader calls what stands there, when all libraries are where they belong.

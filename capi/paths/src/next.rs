@@ -17,19 +17,28 @@ impl<F: Copy> Next<F> {
     }
 
     /// Looks up the function. A program calls only functions that its version of libc has.
-    pub(crate) fn find(&self) -> *mut c_void {
+    pub(crate) fn find(&self) {
         // SAFETY: a name with a zero at its end.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.0.as_ptr()) };
-        self.1.store(found, Ordering::Relaxed);
-        found
+        self.set(unsafe { libc::dlsym(libc::RTLD_NEXT, self.0.as_ptr()) });
     }
 
+    /// Sets the function, which must be of type `F`, or null.
+    pub(crate) fn set(&self, found: *mut c_void) {
+        self.1.store(found, Ordering::Relaxed);
+    }
+
+    /// Returns the function, and looks it up if it has not been found before.
     pub(crate) fn get(&self) -> Option<F> {
+        self.found().or_else(|| {
+            self.find();
+            self.found()
+        })
+    }
+
+    /// Returns the function if it has been found.
+    pub(crate) fn found(&self) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        let mut found = self.1.load(Ordering::Relaxed);
-        if found.is_null() {
-            found = self.find();
-        }
+        let found = self.1.load(Ordering::Relaxed);
         if found.is_null() {
             return None;
         }
@@ -45,6 +54,10 @@ pub(crate) trait Failed {
 
 impl Failed for c_int {
     const FAILED: Self = -1;
+}
+
+impl Failed for () {
+    const FAILED: Self = ();
 }
 
 impl Failed for ssize_t {

@@ -6,8 +6,15 @@ use std::ffi::CStr;
 const PATH_MAX: usize = 4096;
 
 /// Directories that the tree replaces.
-const FOLDERS: [&str; 3] =
-    ["/sys/class/infiniband", "/sys/class/infiniband_verbs", "/dev/infiniband"];
+const FOLDERS: [&str; 4] = [
+    "/sys/class/infiniband",
+    "/sys/class/infiniband_verbs",
+    "/sys/class/misc/rdma_cm",
+    "/dev/infiniband",
+];
+
+/// The character device of the connection manager.
+const RDMA_CM: &str = "/dev/infiniband/rdma_cm";
 
 /// Returns whether the tree replaces the path.
 pub(crate) fn is_in_folders(path: &[u8]) -> bool {
@@ -17,11 +24,13 @@ pub(crate) fn is_in_folders(path: &[u8]) -> bool {
 }
 
 /// Directories of the system that are no symbolic links, so that `..` leads from each to the one above.
-const DIRECTORIES: [&str; 6] = [
+const DIRECTORIES: [&str; 8] = [
     "/sys",
     "/sys/class",
     "/sys/class/infiniband",
     "/sys/class/infiniband_verbs",
+    "/sys/class/misc",
+    "/sys/class/misc/rdma_cm",
     "/dev",
     "/dev/infiniband",
 ];
@@ -30,7 +39,9 @@ const DIRECTORIES: [&str; 6] = [
 fn is_indirect(path: &[u8]) -> bool {
     path.first() == Some(&b'/')
         && path.windows(2).any(|pair| matches!(pair, b"/." | b"//"))
-        && path.windows(b"infiniband".len()).any(|part| part == b"infiniband")
+        && [&b"infiniband"[..], b"rdma_cm"]
+            .iter()
+            .any(|name| path.windows(name.len()).any(|part| part == *name))
 }
 
 /// A path on the stack: functions of libc are called in signal handlers too, and between `fork` and `exec`.
@@ -101,6 +112,12 @@ impl TreePath {
         Some(())
     }
 
+    /// Returns whether it is the character device of the connection manager.
+    pub(crate) fn is_rdma_cm(&self) -> bool {
+        self.start == 0
+            && self.as_c_str().is_some_and(|path| path.to_bytes().ends_with(RDMA_CM.as_bytes()))
+    }
+
     /// Returns the path.
     pub(crate) fn as_c_str(&self) -> Option<&CStr> {
         CStr::from_bytes_until_nul(self.bytes.get(self.start..)?).ok()
@@ -119,6 +136,8 @@ mod tests {
             ("/sys/class/infiniband/softroce0/ports/1/state", true),
             ("/sys/class/infiniband_verbs/uverbs0/ibdev", true),
             ("/dev/infiniband/uverbs0", true),
+            ("/sys/class/misc/rdma_cm/abi_version", true),
+            ("/sys/class/misc/hpet", false),
             ("/sys/class/infiniband_mad/umad0", false),
             ("/sys/class/net/lo", false),
             ("/dev/infinibands", false),
@@ -139,6 +158,14 @@ mod tests {
     fn replaced_path_is_below_the_root() {
         assert_eq!(tree_path("/dev/infiniband").unwrap(), "/tmp/tree/dev/infiniband");
         assert_eq!(tree_path("/sys/class/net/lo"), None);
+    }
+
+    #[test]
+    fn only_one_path_is_the_connection_manager() {
+        let is_rdma_cm =
+            |path: &str| TreePath::of(b"/tmp/tree", path.as_bytes()).unwrap().is_rdma_cm();
+        assert!(is_rdma_cm("/dev/infiniband/rdma_cm") && is_rdma_cm("/dev//infiniband/./rdma_cm"));
+        assert!(!is_rdma_cm("/dev/infiniband/rdma_cm2") && !is_rdma_cm("/sys/class/misc/rdma_cm"));
     }
 
     #[test]
