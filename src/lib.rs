@@ -9,8 +9,9 @@
 //!
 //! | layer | modules | |
 //! |---|---|---|
-//! | 5 | `verbs` | the objects applications hold |
-//! | 4 | `runtime` | clock, threads, locks, wake-ups |
+//! | 6 | `verbs` | the objects applications hold |
+//! | 5 | `runtime` | clock, threads, locks, wake-ups |
+//! | 4 | [`cm`] | the connection manager, sans-IO |
 //! | 3 | [`engine`] | one shard of a device, sans-IO |
 //! | 2 | [`transport`], [`port`] | RC, XRC, UC, UD; sockets, the simulated network, middleware |
 //! | 1 | [`wire`], [`mem`], [`net`] | bytes; registered memory; what a datagram is |
@@ -19,10 +20,11 @@
 //! Within a layer only `wire` uses another, `net`.
 //!
 //! `engine` and `port` are independent of each other; `runtime` connects them. The feature `runtime` adds the clock,
-//! threads and sockets: without it, the crate contains everything up to `engine`, and the simulated network.
+//! threads and sockets: without it, the crate contains everything up to `cm`, and the simulated network.
 
 #![deny(unsafe_code)]
 
+pub mod cm;
 pub mod counter;
 pub mod engine;
 pub mod ids;

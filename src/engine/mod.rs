@@ -13,6 +13,7 @@
 //! | [`create_srq`](Engine::create_srq), [`modify_srq`](Engine::modify_srq), [`destroy_srq`](Engine::destroy_srq), [`post_srq_recv`](Engine::post_srq_recv) | shared receive queues |
 //! | [`create_qp`](Engine::create_qp), [`modify_qp`](Engine::modify_qp), [`destroy_qp`](Engine::destroy_qp) | queue pairs |
 //! | [`attach_mcast`](Engine::attach_mcast), [`detach_mcast`](Engine::detach_mcast) | multicast groups |
+//! | [`send_mad`](Engine::send_mad) | management datagrams of queue pair 1 |
 //! | [`set_gid_present`](Engine::set_gid_present), [`set_active_mtu`](Engine::set_active_mtu) | changes of addresses and interface |
 //!
 //! | outputs: returned once; poll after every input until there is none | |
@@ -24,6 +25,8 @@
 //! | [`poll_event`](Engine::poll_event) | the next asynchronous event |
 //! | [`poll_backlog`](Engine::poll_backlog) | the next host to query for its receive-queue length |
 //! | [`poll_left_group`](Engine::poll_left_group) | a multicast group that the port has to leave |
+//! | [`poll_mad`](Engine::poll_mad) | a management datagram for the connection manager |
+//! | [`poll_first_packet`](Engine::poll_first_packet) | a queue pair whose peer has sent its first packet |
 //!
 //! | queries: repeatable | |
 //! |---|---|
@@ -36,8 +39,10 @@ mod create;
 mod flat;
 mod gids;
 mod groups;
+mod gsi;
 mod halves;
 mod identification;
+mod management;
 mod mcast;
 mod pace;
 mod peering;
@@ -62,6 +67,7 @@ pub use attr::{AttrMask, InitAttr, MigState, Peer, QpAttr, QpState, QpType, RtrA
 pub use config::Config;
 pub use create::{CreateError, QpInit};
 pub use flat::FlatAttr;
+pub use gsi::{MadPath, OutgoingMad, ReceivedMad};
 pub use mcast::McastError;
 pub use pace::RateLimit;
 pub use post::{PostError, QpCap};
@@ -72,6 +78,7 @@ pub use transitions::ModifyError;
 pub use crate::transport::srq::XrcSrq;
 
 use crate::engine::groups::Groups;
+use crate::engine::gsi::Gsi;
 use crate::engine::peering::FlowPorts;
 use crate::engine::qp::{QueuePair, TxScope};
 use crate::engine::run::{Run, Segments};
@@ -123,6 +130,7 @@ pub struct Engine {
     ready: VecDeque<usize>,
     timers: Timers,
     groups: Groups,
+    gsi: Gsi,
     flows: FlowPorts,
     /// Slots of the GID table without an address.
     empty_gids: Vec<usize>,
@@ -176,6 +184,7 @@ impl Engine {
             ready: VecDeque::new(),
             timers: Timers::default(),
             groups: Groups::default(),
+            gsi: Gsi::default(),
             flows: FlowPorts::default(),
             empty_gids: Vec::new(),
             controlled_qkeys: false,
@@ -233,6 +242,17 @@ impl Engine {
                         cx.counters().drop(reason);
                     } else if let Some(run) = run {
                         run.receive(&flow, &mut segments, meta, qp, &mut cx);
+                    }
+                }
+                Err(DropReason::UnknownQp)
+                    if let Ok(packet) = &parsed
+                        && packet.bth.dest_qp == Qpn::GSI =>
+                {
+                    let (config, gsi) = (&self.config, &mut self.gsi);
+                    let (way, counters) = ((&flow, meta, segment), cx.counters());
+                    let taken = gsi.handle_datagram(config, way, (packet, bytes), counters);
+                    if let Err(reason) = taken {
+                        cx.counters().drop(reason);
                     }
                 }
                 Err(reason) => cx.counters().drop(reason),
@@ -464,6 +484,9 @@ impl Engine {
     // Not inlined, so that a call without anything to send saves no registers.
     #[inline(never)]
     fn next_burst(&mut self, now: Instant, out: &mut Burst) -> bool {
+        if self.gsi.wants_to_transmit() && self.gsi.transmit(out, self.shared.tally.row(None)) {
+            return true;
+        }
         loop {
             // Queue pairs that waited for a window go first.
             let (slot, in_turn) = match self.shared.windows.next_in_turn(now) {
@@ -515,13 +538,17 @@ impl Engine {
         built
     }
 
-    /// Builds the next pending acknowledgement of a queue pair into `out`, before anything else.
+    /// Builds the next datagram of queue pair 1, or the next pending acknowledgement of a queue pair,
+    /// into `out`, before anything else.
     /// Returns false, with `out` empty, if there is none.
     ///
     /// It is meant for the end of the process: it removes queue pairs without an acknowledgement
     /// from the ready list. It reads no registered memory, takes no lock and allocates nothing.
     pub fn poll_acknowledgement(&mut self, out: &mut Burst) -> bool {
         out.clear();
+        if self.gsi.transmit(out, self.shared.tally.row(None)) {
+            return true;
+        }
         while let Some(slot) = self.ready.pop_front() {
             let Some(qp) = self.qps.get_mut(slot) else { continue };
             qp.ready = false;
@@ -547,7 +574,8 @@ impl Engine {
     /// Returns the queue pair if its acknowledgement is the only packet to send. The driver may
     /// delay it to cover later packets too, within the timeout of the peer.
     pub fn owes_only_acknowledgement(&self) -> Option<Qpn> {
-        let alone = self.ready.len() == 1 && !self.shared.windows.has_opened();
+        let is_alone = self.ready.len() == 1 && !self.gsi.wants_to_transmit();
+        let alone = is_alone && !self.shared.windows.has_opened();
         let qp = self.qps.get(*self.ready.front().filter(|_| alone)?)?;
         qp.owes_only_acknowledgement().then_some(qp.id.qpn)
     }
@@ -585,7 +613,7 @@ impl Engine {
 
     /// Whether [`poll_transmit`](Self::poll_transmit) may return a burst.
     pub fn wants_to_transmit(&self) -> bool {
-        !self.ready.is_empty() || self.shared.windows.has_opened()
+        !self.ready.is_empty() || self.shared.windows.has_opened() || self.gsi.wants_to_transmit()
     }
 
     /// Returns whether [`poll_backlog`](Self::poll_backlog) would return a host.

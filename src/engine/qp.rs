@@ -310,9 +310,12 @@ impl QueuePair {
             return Ok(());
         }
         let is_request = arrival.packet.info.is_request();
-        if self.state == QpState::Rtr && !self.established && self.qp_type != QpType::Ud {
+        if !self.established && self.qp_type != QpType::Ud {
             self.established = true;
-            cx.outputs.events.push_back(AsyncEvent::CommEst(self.id.qpn));
+            cx.outputs.first_packet(self.id.qpn);
+            if self.state == QpState::Rtr {
+                cx.outputs.events.push_back(AsyncEvent::CommEst(self.id.qpn));
+            }
         }
         if let (Receives::Xrc(xrc), RemoteInfo::Connection(connection)) =
             (&mut self.receives, &mut *remote)

@@ -60,6 +60,9 @@ counters! {
         transmit_errors: "Bursts that the port failed to send.", rxe "send_err";
         ecn_marked: "Packets received with the ECN mark CE (congestion experienced).", mlx5 "np_ecn_marked_roce_packets";
         cnps_received: "Congestion notification packets received; they do not limit the rate.", mlx5 "rp_cnp_ignored";
+        mads_received: "Management datagrams of the connection manager received by queue pair 1.";
+        mads_sent: "Management datagrams sent by queue pair 1.";
+        mads_unsent: "Management datagrams not sent because the queue of queue pair 1 was full.";
         ..drops: Drops
     }
 }
@@ -181,6 +184,9 @@ drop_reasons! {
     NoReceive "drop_no_receive" "over UC and UD there is no receive request for the message.";
     Refused "drop_refused" "over UC and UD the message is not allowed, or does not fit.";
     QKeyMismatch "drop_qkey_mismatch" "over UD the queue key is not the queue pair's.";
+    MadLength "drop_mad_length" "a packet to queue pair 1 does not have the 256 bytes of a management datagram.";
+    MadUnsupported "drop_mad_unsupported" "queue pair 1 supports neither the class nor the method of the management datagram; a request was answered with that status.";
+    MadQueueFull "drop_mad_queue_full" "too many management datagrams wait for the connection manager.";
     NoMember "drop_no_member" "no queue pair of this device is attached to its multicast group.";
 }
 

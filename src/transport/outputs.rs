@@ -66,10 +66,24 @@ pub enum AsyncEvent {
 pub(crate) struct Outputs {
     pub(crate) completions: VecDeque<(CqId, Completion)>,
     pub(crate) events: VecDeque<AsyncEvent>,
+    /// Queue pairs whose first packet since RTR arrived, at most [`MAX_FIRST_PACKETS`].
+    pub(crate) first_packets: VecDeque<Qpn>,
     pub(crate) shortage: Shortage,
 }
 
+/// Maximum number of reported first packets, for a driver without a connection manager, which does
+/// not poll them.
+const MAX_FIRST_PACKETS: usize = 1 << 14;
+
 impl Outputs {
+    /// Reports the first packet of a queue pair.
+    #[cold]
+    pub(crate) fn first_packet(&mut self, qpn: Qpn) {
+        if self.first_packets.len() < MAX_FIRST_PACKETS {
+            self.first_packets.push_back(qpn);
+        }
+    }
+
     /// Queues a completion for `cq`. Halves of queue pairs without a completion queue complete no
     /// requests.
     #[inline]

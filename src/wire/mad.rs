@@ -42,8 +42,20 @@ impl Mad {
     pub const LEN: usize = 24;
     /// Length in bytes of a management datagram: this header and the data of the class.
     pub const DATAGRAM_LEN: usize = 256;
+    /// Version of the MAD format.
+    pub const BASE_VERSION: u8 = 1;
     /// Management class of the connection manager.
     pub const CM: u8 = 7;
+    /// Version of the messages of the connection manager.
+    pub const CM_VERSION: u8 = 2;
+    /// Method `Get`: a request for an attribute.
+    pub const GET: u8 = 1;
+    /// Method `Set`: a request to change an attribute.
+    pub const SET: u8 = 2;
+    /// Method `GetResp`: the response to `Get` and `Set`.
+    pub const GET_RESP: u8 = 0x81;
+    /// Status of a response: the combination of method and attribute is not supported.
+    pub const STATUS_UNSUPPORTED: u16 = 0x0c;
     /// Method `Send`, for messages that are neither requests nor responses.
     pub const SEND: u8 = 3;
 

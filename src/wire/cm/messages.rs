@@ -243,7 +243,12 @@ message! {
 impl Rej {
     /// Returns the text of the reason (IBTA vol 1, §12.6.7.2).
     pub const fn reason_text(&self) -> &'static str {
-        match self.reason {
+        Self::text_of(self.reason)
+    }
+
+    /// Returns the text of a reason.
+    pub const fn text_of(reason: u16) -> &'static str {
+        match reason {
             1 => "no queue pair",
             2 => "no end-to-end context",
             3 => "no resources",
@@ -277,6 +282,7 @@ impl Rej {
             31 => "unsupported class version",
             32 => "primary flow label",
             33 => "alternate flow label",
+            35 => "vendor option not supported",
             _ => "a reason that is not assigned",
         }
     }
