@@ -1,154 +1,82 @@
-//! The agent of a device.
+//! The agent of a device: dispatch of messages, and what its parts share.
 
-use crate::engine::{OutgoingMad, QpAttr, QpState, ReceivedMad};
-use crate::ids::Qpn;
-use crate::time::{AckTimeout, Instant};
-use crate::wire::cm::ServiceId;
+use rand_chacha::ChaCha12Rng;
+use rand_core::{Rng, SeedableRng};
 
+use crate::engine::{OutgoingMad, ReceivedMad};
+use crate::ids::{Gid, Mtu};
+use crate::psn::Psn;
+use crate::time::Instant;
+use crate::wire::cm::{Body, CommId, Message};
+
+use super::conn::Role;
+use super::counters::Counters;
 use super::error::Error;
+use super::listeners::Listeners;
+use super::outputs::Outputs;
+use super::services::Services;
 use super::state::State;
-use super::types::{
-    Accept, AgentConfig, ConnId, Connect, Event, Listen, Reject, SidrReply, SidrRequest,
-};
+use super::table::Table;
+use super::timers::Timers;
+use super::types::{AgentConfig, CmPath, ConnId, Event};
 
 /// Connection manager of a device, one for all its queue pairs.
+///
+/// An id exists until the consumer [destroys](Self::destroy) it; the agent itself keeps it for the rest of TIMEWAIT.
+/// Ids of peers' service requests end with the [reply](Self::reply_service).
 #[derive(Debug)]
 pub struct Agent {
-    config: AgentConfig,
+    pub(super) config: AgentConfig,
+    pub(super) conns: Table,
+    pub(super) services: Services,
+    pub(super) listeners: Listeners,
+    pub(super) timers: Timers,
+    pub(super) outputs: Outputs,
+    random: ChaCha12Rng,
+    /// Upper half of transaction IDs.
+    number: u32,
 }
 
 impl Agent {
     /// Returns an agent that derives its communication IDs and starting PSNs from `seed`.
     pub fn new(config: AgentConfig, seed: [u8; 32]) -> Self {
-        let _ = seed;
-        Self { config }
+        let mut random = ChaCha12Rng::from_seed(seed);
+        Self {
+            config,
+            conns: Table::default(),
+            services: Services::default(),
+            listeners: Listeners::default(),
+            timers: Timers::default(),
+            outputs: Outputs::default(),
+            number: random.next_u32(),
+            random,
+        }
     }
 
     // ---- inputs ----
 
-    /// Handles a received management datagram. No datagram can make it fail: unacceptable ones are dropped and
+    /// Handles a received management datagram. No datagram can make it fail: unacceptable ones are ignored and
     /// counted.
     pub fn handle_mad(&mut self, now: Instant, mad: &ReceivedMad) {
-        let _ = (now, mad);
-    }
-
-    /// Handles expired timers.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        let _ = now;
-    }
-
-    /// Handles the first packet of a connection's peer, which confirms the connection as an RTU does. Ignores queue
-    /// pairs without a connection in REP_SENT or MRA_REP_RCVD.
-    pub fn handle_first_packet(&mut self, now: Instant, qpn: Qpn) {
-        let _ = (now, qpn);
-    }
-
-    /// Listens for requests.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ServiceInUse`], [`Error::TooMany`], [`Error::Source`].
-    pub fn listen(&mut self, service: ServiceId, listen: Listen) -> Result<ConnId, Error> {
-        let _ = listen;
-        Err(Error::ServiceInUse(service))
-    }
-
-    /// Sends a REQ.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::PrivateData`], [`Error::TooMany`], [`Error::Source`], [`Error::Family`], [`Error::QpType`],
-    /// [`Error::Range`].
-    pub fn connect(&mut self, now: Instant, connect: Connect) -> Result<ConnId, Error> {
-        let _ = (now, connect);
-        Err(Error::TooMany { max: 0 })
-    }
-
-    /// Sends a REP, in answer to a [request](Event::Request). The queue pair must be in RTS before.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::UnknownId`], [`Error::State`], [`Error::PrivateData`], [`Error::Range`].
-    pub fn accept(&mut self, now: Instant, id: ConnId, accept: Accept) -> Result<(), Error> {
-        let _ = (now, accept);
-        Err(Error::UnknownId(id))
-    }
-
-    /// Sends an RTU, in answer to a [reply](Event::Reply). The queue pair must be in RTS before. The connection is
-    /// established.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::UnknownId`], [`Error::State`].
-    pub fn establish(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
-        let _ = now;
-        Err(Error::UnknownId(id))
-    }
-
-    /// Sends a REJ, in answer to a request or a reply.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::UnknownId`], [`Error::State`], [`Error::PrivateData`].
-    pub fn reject(&mut self, now: Instant, id: ConnId, reject: Reject) -> Result<(), Error> {
-        let _ = (now, reject);
-        Err(Error::UnknownId(id))
-    }
-
-    /// Disconnects: sends a DREQ, or a DREP if a DREQ arrived. Does nothing if the connection has ended.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::UnknownId`]; [`Error::State`] before there was a connection.
-    pub fn disconnect(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
-        let _ = now;
-        Err(Error::UnknownId(id))
-    }
-
-    /// Destroys an id: it has no further events. A connection or a request ends with the message that its state
-    /// demands, so the peer learns of it. A destroyed listener's requests that no event has reported are rejected.
-    pub fn destroy(&mut self, now: Instant, id: ConnId) {
-        let _ = (now, id);
-    }
-
-    /// Sends a SIDR_REQ, which asks for the queue pair of a UD service.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`connect`](Self::connect).
-    pub fn resolve_service(&mut self, now: Instant, request: SidrRequest) -> Result<ConnId, Error> {
-        let _ = (now, request);
-        Err(Error::TooMany { max: 0 })
-    }
-
-    /// Sends a SIDR_REP, in answer to a [service request](Event::ServiceRequest). The id has no further events.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::UnknownId`], [`Error::State`], [`Error::PrivateData`].
-    pub fn reply_service(
-        &mut self,
-        now: Instant,
-        id: ConnId,
-        reply: SidrReply,
-    ) -> Result<(), Error> {
-        let _ = (now, reply);
-        Err(Error::UnknownId(id))
-    }
-
-    /// Sets the ACK timeout of a connection's own queue pair, instead of the one that the messages name
-    /// (`RDMA_OPTION_ID_ACK_TIMEOUT`).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::UnknownId`].
-    pub fn set_ack_timeout(&mut self, id: ConnId, timeout: AckTimeout) -> Result<(), Error> {
-        let _ = timeout;
-        Err(Error::UnknownId(id))
+        let Ok(message) = Message::parse(mad.bytes.as_slice()) else { return };
+        let path = &mad.path;
+        match &message.body {
+            Body::Req(req) => self.handle_req(now, path, &message, req),
+            Body::Mra(mra) => self.handle_mra(now, path, mra),
+            Body::Rej(rej) => self.handle_rej(now, path, &message, rej),
+            Body::Rep(rep) => self.handle_rep(now, path, &message, rep),
+            Body::Rtu(ids) => self.handle_rtu(path, ids),
+            Body::Dreq(dreq) => self.handle_dreq(now, path, &message, dreq),
+            Body::Drep(ids) => self.handle_drep(now, path, ids),
+            Body::SidrReq(req) => self.handle_sidr_req(path, &message, req),
+            Body::SidrRep(rep) => self.handle_sidr_rep(path, &message, rep),
+            // RoCE has no alternate paths, which LAP and APR manage.
+            Body::Other(_) => self.outputs.counters.invalid += 1,
+        }
     }
 
     /// Sets the GID table and the active MTU of the device, after a change of its interface.
-    pub fn set_addresses(&mut self, gids: &[crate::ids::Gid], active_mtu: crate::ids::Mtu) {
+    pub fn set_addresses(&mut self, gids: &[Gid], active_mtu: Mtu) {
         self.config.gids = gids.to_vec();
         self.config.active_mtu = active_mtu;
     }
@@ -158,25 +86,57 @@ impl Agent {
     /// Returns the next management datagram to send.
     pub fn poll_mad(&mut self, now: Instant) -> Option<OutgoingMad> {
         let _ = now;
-        None
+        self.outputs.mads.pop_front()
     }
 
-    /// Returns the next event.
+    /// Returns the next event of an id that the consumer has not destroyed.
     pub fn poll_event(&mut self) -> Option<(ConnId, Event)> {
-        None
+        loop {
+            let (id, event) = self.outputs.events.pop_front()?;
+            if let Some(conn) = self.conns.get_mut(id) {
+                if let (Role::Passive { is_reported, .. }, Event::Request(_)) =
+                    (&mut conn.role, &event)
+                {
+                    *is_reported = true;
+                }
+                if !conn.is_destroyed {
+                    return Some((id, event));
+                }
+            } else if self.services.report(id) {
+                return Some((id, event));
+            }
+        }
     }
 
     // ---- queries ----
 
-    /// Returns the time to call [`handle_timeout`](Self::handle_timeout).
+    /// Returns the time to call [`handle_timeout`](Self::handle_timeout), which may have passed.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        self.timers.next()
     }
 
-    /// Returns the state of an id.
+    /// Returns the state of an id; `None` if it does not exist.
     pub fn state(&self, id: ConnId) -> Option<State> {
-        let _ = id;
-        None
+        let of_conn = || self.conns.get(id).filter(|conn| !conn.is_destroyed);
+        let of_listener = || self.listeners.get(id).map(|_| State::Listen);
+        of_conn().map(|conn| conn.state).or_else(of_listener).or_else(|| self.services.state(id))
+    }
+
+    /// Returns the number of ids, those that only the agent keeps included.
+    pub fn ids(&self) -> usize {
+        self.conns.len() + self.services.len() + self.listeners.len()
+    }
+
+    /// Returns whether nothing is left: no id, timer, datagram or event, and no entry of an index.
+    pub fn is_empty(&self) -> bool {
+        let outputs = self.outputs.mads.len() + self.outputs.events.len();
+        self.ids() + self.conns.indexed() + self.services.indexed() + self.timers.len() + outputs
+            == 0
+    }
+
+    /// Returns the counters.
+    pub fn counters(&self) -> &Counters {
+        &self.outputs.counters
     }
 
     /// Returns the configuration.
@@ -184,14 +144,64 @@ impl Agent {
         &self.config
     }
 
-    /// Returns the attributes that a connection's queue pair needs for the transition to INIT, RTR or RTS.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::UnknownId`]; [`Error::State`] for RTR and RTS before the peer's REQ or REP;
-    /// [`Error::NoAttributes`] for other states.
-    pub fn qp_attr(&self, id: ConnId, to: QpState) -> Result<QpAttr, Error> {
-        let _ = to;
-        Err(Error::UnknownId(id))
+    // ---- for the parts ----
+
+    /// Returns a number for a new id, which is random so that an attacker must guess it.
+    pub(super) fn new_id(&mut self) -> Result<ConnId, Error> {
+        let max = self.config.max_ids;
+        if self.ids() >= max {
+            return Err(Error::TooMany { max });
+        }
+        loop {
+            let id = ConnId(CommId(self.random.next_u32()));
+            let is_used = self.conns.get(id).is_some()
+                || self.listeners.get(id).is_some()
+                || self.services.has(id);
+            if id.0.0 != 0 && !is_used {
+                return Ok(id);
+            }
+        }
     }
+
+    /// Queues an event of an id that the consumer has not destroyed.
+    pub(super) fn tell(&mut self, id: ConnId, event: Event) {
+        if self.conns.get(id).is_none_or(|conn| !conn.is_destroyed) {
+            self.outputs.events.push_back((id, event));
+        }
+    }
+
+    /// Returns a random PSN.
+    pub(super) fn new_psn(&mut self) -> Psn {
+        Psn::new(self.random.next_u32())
+    }
+
+    /// Returns the transaction ID of messages that begin here, in the form of Linux.
+    pub(super) fn transaction_id(&self, id: ConnId) -> u64 {
+        u64::from(self.number) << 32 | u64::from(id.0.0.swap_bytes())
+    }
+
+    /// Checks that a path begins at the device and keeps to one IP version.
+    pub(super) fn check_path(&self, path: &CmPath) -> Result<(), Error> {
+        if !self.config.gids.contains(&path.source) {
+            return Err(Error::Source(path.source));
+        }
+        if path.source.ip().is_ipv4() != path.destination.ip().is_ipv4() {
+            let (source_gid, destination) = (path.source, path.destination);
+            return Err(Error::Family { source_gid, destination });
+        }
+        Ok(())
+    }
+}
+
+/// Checks that a value does not exceed its maximum.
+pub(super) fn check_range(name: &'static str, found: u8, max: u8) -> Result<(), Error> {
+    if found > max {
+        return Err(Error::Range { name, found: found.into(), max: max.into() });
+    }
+    Ok(())
+}
+
+/// Checks that private data fits.
+pub(super) fn check_private(found: usize, max: usize) -> Result<(), Error> {
+    if found > max { Err(Error::PrivateData { found, max }) } else { Ok(()) }
 }

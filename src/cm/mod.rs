@@ -19,20 +19,36 @@
 //!   Event::TimewaitExit                       Event::TimewaitExit
 //! ```
 
+mod active;
 mod agent;
+mod attr;
+mod conn;
+mod counters;
+mod ending;
 mod error;
+mod listeners;
+mod outputs;
+mod passive;
 mod reason;
+mod retransmit;
+mod services;
+mod sidr;
 mod state;
+mod table;
+mod timers;
 mod types;
 
 pub use agent::Agent;
+pub use attr::{RDMA_UDP_QKEY, initial_attr};
+pub use counters::Counters;
 pub use error::Error;
 pub use reason::RejectReason;
 pub use state::State;
 pub use types::{
-    Accept, AddressFamily, AgentConfig, CmPath, ConnId, Connect, Ece, Event, Listen, Offer, Reject,
-    Reply, Request, ServiceReply, ServiceRequest, SidrReply, SidrRequest, SidrStatus,
+    Accept, AgentConfig, CmPath, ConnId, Connect, Ece, Event, Listen, Offer, Reject, Reply,
+    Request, ServiceReply, ServiceRequest, SidrReply, SidrRequest, SidrStatus,
 };
 
 pub use crate::engine::{MadPath, OutgoingMad, ReceivedMad};
+pub use crate::net::IpVersion;
 pub use crate::wire::cm::{CommId, Guid, IpHeader, ServiceId};

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::engine::QpType;
 use crate::ids::{Gid, Mtu, PKey, QKey, Qpn};
+use crate::net::IpVersion;
 use crate::psn::Psn;
 use crate::time::AckTimeout;
 use crate::wire::cm::{CommId, Guid, IpHeader, ServiceId};
@@ -14,7 +15,7 @@ use super::reason::RejectReason;
 
 /// Number of an id in its agent: of a listener, a connection or a service request. It is also the local communication
 /// ID in messages.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub CommId);
 
 impl fmt::Display for ConnId {
@@ -122,18 +123,9 @@ pub struct Listen {
     /// Type of the queue pairs. [`QpType::Ud`] listens for service requests (SIDR), [`QpType::XrcTgt`] for XRC.
     pub qp_type: QpType,
     /// Whether a listener without a destination accepts only requests of this IP version (`RDMA_OPTION_ID_AFONLY`).
-    pub af_only: Option<AddressFamily>,
+    pub af_only: Option<IpVersion>,
     /// Value that the request events contain.
     pub token: u64,
-}
-
-/// IP version of a listener.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AddressFamily {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
 }
 
 /// Parameters of [`Agent::connect`](super::Agent::connect).
@@ -188,6 +180,23 @@ pub struct Accept {
     pub flow_control: bool,
     /// ECE of the queue pair.
     pub ece: Ece,
+}
+
+impl Accept {
+    /// Returns the answer to a request that offers as many READs and atomics in both directions as the request and
+    /// the device permit. `max_rd_atomic` is the maximum of the device.
+    pub fn of(request: &Request, qpn: Qpn, max_rd_atomic: u8) -> Self {
+        Self {
+            qpn,
+            srq: false,
+            private_data: Vec::new(),
+            responder_resources: request.offer.responder_resources.min(max_rd_atomic),
+            initiator_depth: request.offer.initiator_depth.min(max_rd_atomic),
+            rnr_retry_count: 7,
+            flow_control: request.offer.flow_control,
+            ece: Ece::default(),
+        }
+    }
 }
 
 /// Parameters of [`Agent::reject`](super::Agent::reject).

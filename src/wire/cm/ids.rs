@@ -1,7 +1,7 @@
 //! Identifiers in messages of the connection manager.
 
 /// Communication ID: number of a connection, or of an attempt, on one side.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct CommId(pub u32);
 
 /// Service ID of a listener. Service IDs of rdma_cm contain an IP protocol and a port.

@@ -1,12 +1,14 @@
 //! Tables of message fields, which generate parsing, writing and display.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use crate::ids::{Gid, Mtu, PKey, QKey, Qpn};
 use crate::psn::Psn;
+use crate::wire::Mad;
 
 use super::field::{BitField, Value};
-use super::{CommId, Guid, ServiceId};
+use super::ids::{CommId, Guid, ServiceId};
+use super::info::Info;
 
 /// Generates a message from the table of its fields. Each field has the byte and bit at which it starts, where bit 0
 /// is transmitted first, and its number of bits.
@@ -25,6 +27,8 @@ macro_rules! message {
         impl $name {
             /// Length in bytes.
             pub const LEN: usize = $len;
+            /// Room for private data behind it, in bytes, if it is the body of a message.
+            pub const PRIVATE_DATA: usize = Mad::DATAGRAM_LEN - Mad::LEN - $len;
 
             /// Parses the message from the first [`LEN`](Self::LEN) bytes; missing bytes count as zeros.
             pub fn parse(bytes: &[u8]) -> Self {
@@ -49,6 +53,8 @@ message! {
     Req[140] {
         /// Communication ID of the sender.
         local_id: CommId = 0 . 0 [32];
+        /// Vendor of the ECE options, which are the attribute modifier.
+        ece_vendor: u32 = 5 . 0 [24];
         /// Requested service.
         service_id: ServiceId = 8 . 0 [64];
         /// GUID of the sender's adapter.
@@ -121,6 +127,8 @@ message! {
         subnet_local: bool = 42 . 4 [1];
         /// Local ACK timeout, as an exponent of 4.096 µs.
         ack_timeout: u8 = 43 . 0 [5];
+        /// Alternate path: whether the service for alternate paths is supported.
+        sap_supported: bool = 43 . 5 [1];
     }
 
     /// Message receipt acknowledgement (MRA), which extends a timeout.
@@ -147,6 +155,8 @@ message! {
         info_len: u8 = 9 . 0 [7];
         /// Reason; [`reason_text`](Self::reason_text) returns it as text.
         reason: u16 = 10 . 0 [16];
+        /// Additional information, which depends on the reason.
+        info: Info = 12 . 0 [576];
     }
 
     /// Reply to a REQ (REP).
@@ -159,10 +169,16 @@ message! {
         qkey: QKey = 8 . 0 [32];
         /// Queue pair of the sender.
         qpn: Qpn = 12 . 0 [24];
-        /// End-to-end context of the sender.
+        /// High byte of the vendor of the ECE options.
+        ece_vendor_high: u8 = 15 . 0 [8];
+        /// End-to-end context of the sender; for XRC its queue pair.
         eecn: u32 = 16 . 0 [24];
+        /// Middle byte of the vendor of the ECE options.
+        ece_vendor_middle: u8 = 19 . 0 [8];
         /// First PSN of the receiver's requests.
         starting_psn: Psn = 20 . 0 [24];
+        /// Low byte of the vendor of the ECE options.
+        ece_vendor_low: u8 = 23 . 0 [8];
         /// Outstanding READs and atomics that the sender accepts as a responder.
         responder_resources: u8 = 24 . 0 [8];
         /// Outstanding READs and atomics that the sender will issue.
@@ -217,12 +233,18 @@ message! {
         status: u8 = 4 . 0 [8];
         /// Length of additional information in bytes.
         info_len: u8 = 5 . 0 [8];
+        /// High bytes of the vendor of the ECE options.
+        ece_vendor_high: u16 = 6 . 0 [16];
         /// Queue pair of the service.
         qpn: Qpn = 8 . 0 [24];
+        /// Low byte of the vendor of the ECE options.
+        ece_vendor_low: u8 = 11 . 0 [8];
         /// Requested service.
         service_id: ServiceId = 12 . 0 [64];
         /// Queue key of the queue pair.
         qkey: QKey = 20 . 0 [32];
+        /// Additional information, which depends on the status.
+        info: Info = 24 . 0 [576];
     }
 
     /// Header of rdma_cm before the consumer's private data in REQ and SIDR_REQ.
@@ -240,7 +262,58 @@ message! {
     }
 }
 
+impl Rep {
+    /// Returns the vendor of the ECE options, 24 bits.
+    pub const fn ece_vendor(&self) -> u32 {
+        let (high, middle, low) =
+            (self.ece_vendor_high, self.ece_vendor_middle, self.ece_vendor_low);
+        u32::from_be_bytes([0, high, middle, low])
+    }
+
+    /// Returns the message with this vendor of the ECE options.
+    pub const fn with_ece_vendor(self, vendor: u32) -> Self {
+        let [_, ece_vendor_high, ece_vendor_middle, ece_vendor_low] = vendor.to_be_bytes();
+        Self { ece_vendor_high, ece_vendor_middle, ece_vendor_low, ..self }
+    }
+}
+
+impl SidrRep {
+    /// Returns the vendor of the ECE options, 24 bits.
+    pub const fn ece_vendor(&self) -> u32 {
+        let [high, middle] = self.ece_vendor_high.to_be_bytes();
+        u32::from_be_bytes([0, high, middle, self.ece_vendor_low])
+    }
+
+    /// Returns the message with this vendor of the ECE options.
+    pub const fn with_ece_vendor(self, vendor: u32) -> Self {
+        let [_, high, middle, ece_vendor_low] = vendor.to_be_bytes();
+        Self { ece_vendor_high: u16::from_be_bytes([high, middle]), ece_vendor_low, ..self }
+    }
+}
+
+impl IpHeader {
+    /// Returns the header with addresses of its IP version. Parsing cannot tell an IPv4 address from an IPv6 address
+    /// with 12 leading zero bytes, such as `::1`.
+    pub(super) fn with_version(self) -> Self {
+        let of_version = |ip: IpAddr| match ip {
+            IpAddr::V4(v4) if self.ip_version == 6 => {
+                Ipv6Addr::from(u128::from(u32::from(v4))).into()
+            }
+            ip => ip,
+        };
+        let (source_ip, destination_ip) =
+            (of_version(self.source_ip), of_version(self.destination_ip));
+        Self { source_ip, destination_ip, ..self }
+    }
+}
+
 impl Rej {
+    /// Returns the message with this additional information, without that past its length.
+    pub fn with_info(self, info: &[u8]) -> Self {
+        let info_len = u8::try_from(info.len().min(Info::LEN)).unwrap_or_default();
+        Self { info_len, info: Info::new(info), ..self }
+    }
+
     /// Returns the text of the reason (IBTA vol 1, §12.6.7.2).
     pub const fn reason_text(&self) -> &'static str {
         Self::text_of(self.reason)

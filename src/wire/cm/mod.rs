@@ -17,12 +17,14 @@
 
 mod field;
 mod ids;
+mod info;
 mod messages;
 
 use std::fmt;
 
 pub use field::Value;
 pub use ids::{CommId, Guid, ServiceId};
+pub use info::Info;
 pub use messages::{Dreq, Ids, IpHeader, Mra, Path, Rej, Rep, Req, SidrRep, SidrReq};
 
 use crate::ids::{QKey, Qpn};
@@ -41,6 +43,8 @@ const BODY_LEN: usize = Mad::DATAGRAM_LEN - Mad::LEN;
 pub struct Message<'a> {
     /// Transaction ID, which associates requests and responses.
     pub transaction_id: u64,
+    /// Attribute modifier: the ECE options in REQ, REP and SIDR_REP, otherwise 0.
+    pub modifier: u32,
     /// Fields of the message.
     pub body: Body,
     /// Addresses of rdma_cm, in messages that contain them before the consumer's private data.
@@ -104,12 +108,49 @@ impl<'a> Message<'a> {
         let (body, private_data) = Body::parse(mad.attribute, body);
         let (ip, private_data) = match body.service_id().and_then(ServiceId::ip_port) {
             Some(_) => match private_data.split_first_chunk::<{ IpHeader::LEN }>() {
-                Some((header, rest)) => (Some(IpHeader::parse(header)), rest),
+                Some((header, rest)) => (Some(IpHeader::parse(header).with_version()), rest),
                 None => (None, private_data),
             },
             None => (None, private_data),
         };
-        Ok(Self { transaction_id: mad.transaction_id, body, ip, private_data })
+        let Mad { transaction_id, modifier, .. } = mad;
+        Ok(Self { transaction_id, modifier, body, ip, private_data })
+    }
+
+    /// Returns the length in bytes of the consumer's private data.
+    pub fn private_data_len(&self) -> usize {
+        let header = if self.ip.is_some() { IpHeader::LEN } else { 0 };
+        BODY_LEN.saturating_sub(self.body.layout().1 + header)
+    }
+
+    /// Writes the datagram, with zeros in all unused bytes. Private data past
+    /// [its length](Self::private_data_len) is not written.
+    pub fn write(&self, bytes: &mut [u8; Mad::DATAGRAM_LEN]) {
+        let (attribute, private) = self.body.layout();
+        bytes.fill(0);
+        let mad = Mad {
+            base_version: Mad::BASE_VERSION,
+            class: Mad::CM,
+            class_version: Mad::CM_VERSION,
+            method: Mad::SEND,
+            transaction_id: self.transaction_id,
+            attribute,
+            modifier: self.modifier,
+            ..Mad::default()
+        };
+        let Some((head, body)) = bytes.split_first_chunk_mut() else { return };
+        mad.write(head);
+        self.body.write(body);
+        let mut at = private;
+        if let Some(ip) = &self.ip
+            && let Some(header) = body.get_mut(at..).and_then(<[u8]>::first_chunk_mut)
+        {
+            ip.write(header);
+            at += IpHeader::LEN;
+        }
+        for (to, from) in body.iter_mut().skip(at).zip(self.private_data) {
+            *to = *from;
+        }
     }
 
     /// Calls `show` with the name and value of each field, in the order of the message.
@@ -123,19 +164,59 @@ impl<'a> Message<'a> {
 
 impl Body {
     fn parse(attribute: u16, body: &[u8; BODY_LEN]) -> (Self, &[u8]) {
-        let (message, private) = match attribute {
-            0x10 => (Self::Req(Req::parse(body)), 140),
-            0x11 => (Self::Mra(Mra::parse(body)), 10),
-            0x12 => (Self::Rej(Rej::parse(body)), 84),
-            0x13 => (Self::Rep(Rep::parse(body)), 36),
-            0x14 => (Self::Rtu(Ids::parse(body)), 8),
-            0x15 => (Self::Dreq(Dreq::parse(body)), 12),
-            0x16 => (Self::Drep(Ids::parse(body)), 8),
-            0x17 => (Self::SidrReq(SidrReq::parse(body)), 16),
-            0x18 => (Self::SidrRep(SidrRep::parse(body)), 96),
-            other => (Self::Other(other), 0),
+        let message = match attribute {
+            0x10 => Self::Req(Req::parse(body)),
+            0x11 => Self::Mra(Mra::parse(body)),
+            0x12 => Self::Rej(Rej::parse(body)),
+            0x13 => Self::Rep(Rep::parse(body)),
+            0x14 => Self::Rtu(Ids::parse(body)),
+            0x15 => Self::Dreq(Dreq::parse(body)),
+            0x16 => Self::Drep(Ids::parse(body)),
+            0x17 => Self::SidrReq(SidrReq::parse(body)),
+            0x18 => Self::SidrRep(SidrRep::parse(body)),
+            other => Self::Other(other),
         };
-        (message, &body[private..])
+        let (_, private) = message.layout();
+        (message, body.get(private..).unwrap_or_default())
+    }
+
+    /// Returns the attribute ID, and the offset of the private data in the body.
+    const fn layout(&self) -> (u16, usize) {
+        match self {
+            Self::Req(_) => (0x10, Req::LEN),
+            Self::Mra(_) => (0x11, Mra::LEN),
+            Self::Rej(_) => (0x12, Rej::LEN),
+            Self::Rep(_) => (0x13, Rep::LEN),
+            Self::Rtu(_) => (0x14, Ids::LEN),
+            Self::Dreq(_) => (0x15, Dreq::LEN),
+            Self::Drep(_) => (0x16, Ids::LEN),
+            Self::SidrReq(_) => (0x17, SidrReq::LEN),
+            Self::SidrRep(_) => (0x18, SidrRep::LEN),
+            Self::Other(attribute) => (*attribute, 0),
+        }
+    }
+
+    /// Writes the fields into a body of zeros.
+    fn write(&self, body: &mut [u8]) {
+        /// Calls `write` of a message with the first bytes of the body.
+        macro_rules! write {
+            ($message:expr) => {
+                if let Some(bytes) = body.first_chunk_mut() {
+                    $message.write(bytes);
+                }
+            };
+        }
+        match self {
+            Self::Req(req) => write!(req),
+            Self::Mra(mra) => write!(mra),
+            Self::Rej(rej) => write!(rej),
+            Self::Rep(rep) => write!(rep),
+            Self::Rtu(ids) | Self::Drep(ids) => write!(ids),
+            Self::Dreq(dreq) => write!(dreq),
+            Self::SidrReq(req) => write!(req),
+            Self::SidrRep(rep) => write!(rep),
+            Self::Other(_) => {}
+        }
     }
 
     /// Returns the name in the specification.
