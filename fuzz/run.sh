@@ -59,7 +59,7 @@ for target in "${targets[@]}"; do
     seeds=$(mktemp -d)
     trap 'rm -rf "$seeds"' EXIT
     case $target in
-    packet | responder | requester | engine)
+    packet | responder | requester | engine | mads)
         ./seeds.py "$target" "$seeds" ../pcap/captures/{rxe,hardware}/*.pcap \
             ../tests/vectors/vectors.json
         ;;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What targets begin with that take no capture files: packets of the golden captures and vectors.
 
-seeds.py packet|responder|requester|engine DIRECTORY CAPTURE… VECTORS.json
+seeds.py packet|responder|requester|engine|mads DIRECTORY CAPTURE… VECTORS.json
 """
 
 import collections
@@ -91,9 +91,25 @@ def conversations(file, wanted):
     return by_qp.values()
 
 
+def management(file):
+    """Messages of the connection manager: as to the side that listens, and as to the one that connects."""
+    packets = filter(None, map(datagram, frames(file)))
+    # BTH and DETH are before the datagram of 256 bytes, the ICRC is behind it.
+    mads = [packet[20:276] for packet in packets if packet[0] == 0x64 and packet[20:22] == b"\x01\x07"]
+    if not mads:
+        return
+    for side in (bytes([5, 3, 5, 0]), bytes([6, 0, 7, 0])):
+        received = [bytes([0, 0xFF & ~2]) + mad for mad in mads]
+        # After each message, the newest id accepts, replies or establishes.
+        yield side + b"".join(mad + bytes([8, 1, 8, 5, 9, 1]) for mad in received[:8])
+
+
 def seeds(target, file):
     if target == "packet":
         yield from (frame[14:] for frame in frames(file))
+        return
+    if target == "mads":
+        yield from management(file)
         return
     wanted = [False, True] if target == "engine" else [target == "requester"]
     for packets in (packets for which in wanted for packets in conversations(file, which)):

@@ -65,7 +65,6 @@ impl Agent {
             role: Role::Active,
             qp_type,
             path,
-            from: path.destination.ip(),
             local,
             peer: None,
             transaction_id: self.transaction_id(id),

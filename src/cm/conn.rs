@@ -82,8 +82,6 @@ pub(super) struct Conn {
     pub(super) role: Role,
     pub(super) qp_type: QpType,
     pub(super) path: CmPath,
-    /// Address from which the REQ came. It differs from the path's destination behind NAT.
-    pub(super) from: IpAddr,
     pub(super) local: Local,
     pub(super) peer: Option<Peer>,
     /// Transaction ID of the REQ, and from the peer's DREQ on of that.
@@ -120,7 +118,7 @@ impl Conn {
 
     /// Returns whether a message from this address may be from the peer.
     pub(super) fn knows_address(&self, address: IpAddr) -> bool {
-        address == self.path.destination.ip() || address == self.from
+        address == self.path.destination.ip()
     }
 
     /// Returns whether the state is one before the connection is established.

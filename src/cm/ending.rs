@@ -269,7 +269,7 @@ impl Agent {
         }
     }
 
-    /// Ends a connection whose queue pair, at the peer, a new connection has: the peer has forgotten it.
+    /// Ends a connection that the peer has forgotten: another connection has its queue pair there.
     pub(super) fn end_stale(&mut self, now: Instant, id: ConnId, from: &MadPath) {
         let Some(conn) = self.conns.get(id) else { return };
         // Another address with the same GUID is another device.

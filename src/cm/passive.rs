@@ -71,7 +71,7 @@ impl Agent {
             return self.reject_message(from, message.transaction_id, ids, why);
         };
         let psn = self.new_psn();
-        let conn = passive(id, listener, (qp_type, psn), (from, message, req));
+        let conn = passive(id, listener, (qp_type, psn), (message, req));
         let peer =
             Peer { guid: req.ca_guid, comm_id: req.local_id, qpn: req.qpn, psn: req.starting_psn };
         let path = conn.path;
@@ -119,8 +119,10 @@ impl Agent {
             return refuse(RejectReason::INVALID_TRANSPORT);
         };
         let (local, remote) = (req.primary.remote_gid, req.primary.local_gid);
-        let is_same_version = local.ip().is_ipv4() == remote.ip().is_ipv4();
-        if local.ip() != from.source || !self.config.gids.contains(&local) || !is_same_version {
+        // Replies and data go to the addresses in the REQ, so a translation of addresses on the way breaks the
+        // connection. Linux does not check the peer's, and the connection does not come about.
+        let is_as_sent = local.ip() == from.source && remote.ip() == from.destination;
+        if !is_as_sent || !self.config.gids.contains(&local) {
             let gid = self.config.gids.first().copied().unwrap_or_default();
             return Err((RejectReason::INVALID_GID, gid.0.to_vec()));
         }
@@ -281,7 +283,7 @@ fn passive(
     id: ConnId,
     listener: ConnId,
     (qp_type, psn): (QpType, crate::psn::Psn),
-    (from, message, req): (&MadPath, &Message<'_>, &Req),
+    (message, req): (&Message<'_>, &Req),
 ) -> Conn {
     let primary = &req.primary;
     let hop_limit = if primary.hop_limit > 1 { primary.hop_limit } else { CmPath::HOP_LIMIT };
@@ -312,7 +314,6 @@ fn passive(
         role: Role::Passive { listener, is_reported: false },
         qp_type,
         path,
-        from: from.destination,
         local,
         peer: None,
         transaction_id: message.transaction_id,

@@ -68,6 +68,8 @@ fn req_to_another_address_is_rejected_with_reason_12() {
     for primary in [
         Path { remote_gid: gid(STRANGER), ..primary },
         Path { local_gid: gid("fd00::2".parse().unwrap()), ..primary },
+        // As behind a translation of addresses.
+        Path { local_gid: gid(STRANGER), ..primary },
     ] {
         let rej = rejected(&mut t, &message(Body::Req(Req { primary, ..req() })));
         assert_eq!(RejectReason(rej.reason), RejectReason::INVALID_GID);
