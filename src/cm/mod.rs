@@ -29,8 +29,10 @@ mod error;
 mod listeners;
 mod outputs;
 mod passive;
+mod port_space;
 mod reason;
 mod retransmit;
+mod route;
 mod services;
 mod sidr;
 mod state;
@@ -42,7 +44,9 @@ pub use agent::Agent;
 pub use attr::{RDMA_UDP_QKEY, initial_attr};
 pub use counters::Counters;
 pub use error::Error;
+pub use port_space::{Bind, BindError, BindId, DeviceNumber, PortRules, PortSpace, PortTable};
 pub use reason::RejectReason;
+pub use route::path;
 pub use state::State;
 pub use types::{
     Accept, AgentConfig, CmPath, ConnId, Connect, Ece, Event, Listen, Offer, Reject, Reply,

@@ -1,5 +1,7 @@
 //! An engine and its port, under the shard's lock: the work of a turn.
 
+mod cm;
+mod cm_slot;
 mod failure;
 mod link;
 mod link_state;
@@ -23,6 +25,7 @@ use crate::ids::{QKey, Qpn, Srqn};
 use crate::net::TransmitErrorKind;
 use crate::port::{Port, TransmitError};
 use crate::runtime::AckPolicy;
+use crate::runtime::cm::CmEvents;
 use crate::runtime::delayed_ack::DelayedAck;
 use crate::runtime::post_coalescing::{Doorbell, PostCoalescing, PostPolicy};
 use crate::runtime::queue::Queue;
@@ -33,8 +36,10 @@ use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::{RecvRequest, SendRequest};
 
+use cm_slot::{CmSlot, FirstPackets};
 use tx_batch::{BURSTS_PER_BATCH, TxBatch};
 
+pub(crate) use cm_slot::Cm;
 pub use link_state::LinkCounters;
 pub(crate) use mcast::AttachError;
 
@@ -56,9 +61,9 @@ pub(crate) struct Core {
     /// Number of buffers to receive for bursts without acknowledgement.
     receives_due: usize,
     pub(crate) rings: Rings,
-    /// Event queues of the queue pairs. An XRC target may have been opened several times.
-    owners: HashMap<Qpn, SmallVec<[Arc<Queue<AsyncEvent>>; 1]>>,
-    srq_owners: HashMap<Srqn, Arc<Queue<AsyncEvent>>>,
+    owners: EventOwners,
+    /// The connection manager.
+    cm: CmSlot,
     contexts: Vec<Weak<Queue<AsyncEvent>>>,
     /// Shards whose driver threads wait for items that were queued.
     wakes: ShardSet,
@@ -67,6 +72,14 @@ pub(crate) struct Core {
     link: link_state::Link,
     /// Other code in this process has closed the port's socket.
     is_port_closed: bool,
+}
+
+/// Event queues of queue pairs and shared receive queues.
+#[derive(Default)]
+struct EventOwners {
+    /// An XRC target may have been opened several times.
+    qps: HashMap<Qpn, SmallVec<[Arc<Queue<AsyncEvent>>; 1]>>,
+    srqs: HashMap<Srqn, Arc<Queue<AsyncEvent>>>,
 }
 
 impl fmt::Debug for Core {
@@ -88,6 +101,10 @@ pub(crate) struct Notices {
     pub(crate) ended_waiters: SmallVec<[ShardSet; 4]>,
     /// The port can never be used again.
     pub(crate) port_closed: bool,
+    /// Events of the connection manager, which may call the device.
+    pub(crate) cm_events: Option<Arc<CmEvents>>,
+    /// Queue pairs whose first packets the connection manager of shard 0 gets.
+    pub(crate) first_packets: FirstPackets,
 }
 
 /// Result of a turn.
@@ -117,8 +134,8 @@ impl Core {
             coalescing: PostCoalescing::new(posts),
             receives_due: 0,
             rings: Rings::default(),
-            owners: HashMap::new(),
-            srq_owners: HashMap::new(),
+            owners: EventOwners::default(),
+            cm: CmSlot::default(),
             contexts: Vec::new(),
             wakes: ShardSet::EMPTY,
             descriptors_changed: false,
@@ -160,6 +177,7 @@ impl Core {
         self.receive_for_sends(now);
         self.poll_link(now);
         self.run_timers(now);
+        self.poll_cm(now);
         self.deliver(now);
         match received {
             Err(_) => PollOutcome::BrokenPort,
@@ -172,6 +190,7 @@ impl Core {
     pub(crate) fn turn_without_receiving(&mut self, now: Instant) {
         self.transmit(now);
         self.run_timers(now);
+        self.poll_cm(now);
         self.deliver(now);
     }
 
@@ -280,7 +299,7 @@ impl Core {
             self.port.report_ip_fields();
         }
         let qpn = self.engine.create_qp(now, init)?;
-        self.owners.insert(qpn, smallvec![Arc::clone(owner)]);
+        self.owners.qps.insert(qpn, smallvec![Arc::clone(owner)]);
         Ok(qpn)
     }
 
@@ -314,7 +333,7 @@ impl Core {
         self.engine.destroy_qp(now, qpn);
         self.leave_groups();
         self.deliver(now);
-        self.owners.remove(&qpn);
+        self.owners.qps.remove(&qpn);
     }
 
     /// Sends until the engine has no more, or the port is busy.
@@ -322,6 +341,12 @@ impl Core {
         // A window limits the packets sent without a response.
         while self.transmit(now) && self.has_more {}
         self.deliver(now);
+    }
+
+    /// Ends connections and sends pending packets, at the end of the process.
+    pub(crate) fn flush_at_exit(&mut self, now: Instant) {
+        self.end_connections(now);
+        self.flush(now);
     }
 
     /// Sends pending bursts and acknowledgements, at most `max`, and returns their number. Every step is
@@ -475,9 +500,11 @@ impl Core {
             | AsyncEvent::QpAccessErr(qpn)
             | AsyncEvent::CommEst(qpn)
             | AsyncEvent::SqDrained(qpn)
-            | AsyncEvent::QpLastWqeReached(qpn) => self.owners.get(&qpn).map(SmallVec::as_slice),
+            | AsyncEvent::QpLastWqeReached(qpn) => {
+                self.owners.qps.get(&qpn).map(SmallVec::as_slice)
+            }
             AsyncEvent::SrqErr(srqn) | AsyncEvent::SrqLimitReached(srqn) => {
-                self.srq_owners.get(&srqn).map(std::slice::from_ref)
+                self.owners.srqs.get(&srqn).map(std::slice::from_ref)
             }
             // These do not come from the engine.
             AsyncEvent::GidChange
@@ -508,6 +535,7 @@ impl Core {
         let is_blocked = port.is_some() && !self.batch.is_empty();
         let owed = (self.has_pending_tx() && !is_blocked).then(|| now + MAX_ACK_DELAY);
         let timers = Instant::first(self.engine.poll_timeout(), port);
+        let timers = Instant::first(timers, self.cm.deadline());
         Instant::first(Instant::first(timers, self.rings.deadline()), owed)
     }
 
@@ -532,6 +560,7 @@ impl Core {
             && !self.descriptors_changed
             && !self.is_port_closed
             && !self.rings.has_notices()
+            && !self.cm.has_notices()
         {
             return None;
         }
@@ -541,6 +570,8 @@ impl Core {
             wakers: self.rings.take_wakers(),
             ended_waiters: self.rings.take_waiters(),
             port_closed: self.is_port_closed,
+            cm_events: self.cm.take_events(),
+            first_packets: self.cm.take_first_packets(),
         })
     }
 }

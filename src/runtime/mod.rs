@@ -17,6 +17,7 @@
 //! `progress` describes which thread takes turns.
 
 mod clock;
+pub(crate) mod cm;
 mod core;
 mod counters;
 mod delayed_ack;
@@ -35,6 +36,7 @@ mod peers;
 mod post_coalescing;
 mod progress;
 mod queue;
+mod random;
 mod registry;
 mod ring;
 mod rings;
@@ -63,13 +65,14 @@ pub use xrcd::XrcdError;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub use crate::sys::{SignalAction, change_signal_action};
 
-pub(crate) use self::core::{AttachError, Core};
+pub(crate) use self::core::{AttachError, Cm, Core};
 pub(crate) use crate::port::EventFd;
 pub(crate) use crate::sync::notify::Armed;
 pub(crate) use crate::sync::wakers::WakerKey;
 pub(crate) use device::Device;
-pub(crate) use open::{Address, DeviceConfig, random};
+pub(crate) use open::{Address, DeviceConfig, OwnAddress};
 pub(crate) use queue::{OnSignal, Queue, WaitOutcome};
+pub(crate) use random::random;
 pub(crate) use registry::find as find_device;
 pub(crate) use ring::{Announce, Ring, TimestampedCompletion};
 pub(crate) use rings::CqNumbers;

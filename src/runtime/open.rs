@@ -24,6 +24,7 @@ use crate::runtime::lease::AddressLease;
 use crate::runtime::open_error::OpenError;
 use crate::runtime::opener;
 use crate::runtime::peers::PeerReceiveBuffers;
+use crate::runtime::random::random;
 use crate::runtime::registry::{self, Claimed};
 use crate::runtime::shard::Shard;
 use crate::runtime::shard_set::may_be_shards;
@@ -148,10 +149,29 @@ const MAX_ADDRESSES: usize = 256;
 pub(crate) enum Address {
     /// This one.
     Ip(IpAddr),
-    /// That of the device that this process has opened without an address; otherwise the first free one.
-    Own,
+    /// That of the device that this process has opened without an address; otherwise this one.
+    Own(OwnAddress),
     /// The first free of 127.0.0.1, 127.0.0.2, …
     Free,
+}
+
+impl Default for Address {
+    fn default() -> Self {
+        Self::Own(OwnAddress::Any)
+    }
+}
+
+/// Address of the device that a process opens without one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OwnAddress {
+    /// The first free of 127.0.0.1, 127.0.0.2, …
+    Any,
+    /// The first free of these but one, which a peer has or will have.
+    Except(IpAddr),
+    /// This one.
+    At(IpAddr),
+    /// None: only a device that is open.
+    Open,
 }
 
 impl Device {
@@ -162,25 +182,38 @@ impl Device {
             return Err(OpenError::Shards { found: config.shards });
         }
         match config.address {
-            Address::Ip(ip) => {
-                let ips = config.ips(ip)?;
-                match registry::find_or_claim(&ips) {
-                    Claimed::Device(taken, device) => device.check_options(&config, &ips, taken),
-                    Claimed::Caller(lease) => Self::start(ip, lease, &mut config),
-                }
-            }
-            Address::Own => {
+            Address::Ip(ip) => Self::at(ip, &mut config),
+            Address::Own(wanted) => {
                 let mut own = registry::default_device();
                 if let Some(device) = own.upgrade() {
                     drop(own);
                     let ip = device.ip;
                     return device.check_options(&config, &config.ips(ip)?, ip);
                 }
-                let device = Self::at_first_free(&mut config)?;
+                let device = Self::open_own(wanted, &mut config)?;
                 *own = Arc::downgrade(&device);
                 Ok(device)
             }
-            Address::Free => Self::at_first_free(&mut config),
+            Address::Free => Self::at_first_free(&mut config, None),
+        }
+    }
+
+    /// Opens the device of a process that names no address.
+    fn open_own(wanted: OwnAddress, config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
+        match wanted {
+            OwnAddress::Any => Self::at_first_free(config, None),
+            OwnAddress::Except(ip) => Self::at_first_free(config, Some(ip)),
+            OwnAddress::Open => Err(OpenError::NoneFree { last: None }),
+            OwnAddress::At(ip) => Self::at(ip, config),
+        }
+    }
+
+    /// Opens the device whose first address is `ip`, or returns the one that is open.
+    fn at(ip: IpAddr, config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
+        let ips = config.ips(ip)?;
+        match registry::find_or_claim(&ips) {
+            Claimed::Device(taken, device) => device.check_options(config, &ips, taken),
+            Claimed::Caller(lease) => Self::start(ip, lease, config),
         }
     }
 
@@ -201,7 +234,11 @@ impl Device {
         Ok(self)
     }
 
-    fn at_first_free(config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
+    /// Opens a device at the first free loopback address that is not `except`.
+    fn at_first_free(
+        config: &mut DeviceConfig,
+        except: Option<IpAddr>,
+    ) -> Result<Arc<Self>, OpenError> {
         if !config.also.is_empty()
             && let Claimed::Device(ip, device) = registry::find_or_claim(&config.also)
         {
@@ -209,7 +246,8 @@ impl Device {
         }
         let mut error = OpenError::NoneFree { last: None };
         let also = config.also.clone();
-        let mut addresses = loopback_addresses().filter(|ip| !also.contains(ip)).peekable();
+        let is_possible = |ip: &IpAddr| !also.contains(ip) && except != Some(*ip);
+        let mut addresses = loopback_addresses().filter(is_possible).peekable();
         while let Some(ip) = addresses.next() {
             let Some(lease) = registry::claim_free(&config.ips(ip)?) else { continue };
             // Finding the owner of an address takes long; the error names that of the last one only.
@@ -313,16 +351,6 @@ fn check_pkeys(pkeys: &[PKey]) -> Result<(), OpenError> {
 /// Returns the addresses that a device without a given address tries in order.
 pub fn loopback_addresses() -> impl Iterator<Item = IpAddr> {
     (1..=254).map(|host| Ipv4Addr::new(127, 0, 0, host).into())
-}
-
-/// Returns random bytes of the system, fit for keys.
-pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|error| match error.raw_os_error() {
-        Some(number) => io::Error::from_raw_os_error(number),
-        None => io::Error::other(error),
-    })?;
-    Ok(bytes)
 }
 
 fn spawn(name: &str, shard: &Arc<Shard>) -> io::Result<JoinHandle<()>> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::port::{EventFd, Port};
+use crate::runtime::cm::CmEvents;
 use crate::runtime::core::{Core, Notices, PollOutcome};
 use crate::runtime::device_error::DeviceError;
 use crate::runtime::lease::AddressLease;
@@ -58,9 +59,9 @@ pub(crate) struct Shard {
     pub(super) driver: Sleeper,
     /// Reason of a failure, as [`failure`] decodes it; 0: none.
     failed: AtomicU8,
-    /// Posted requests wait for others.
-    has_waiting_posts: AtomicBool,
-    /// The end of the process waits until the device's thread has sent the requests that wait for others.
+    /// The end of the process has to send requests that wait for others, or to end connections.
+    has_exit_work: AtomicBool,
+    /// The end of the process waits until the device's thread has done that.
     wants_flush: AtomicBool,
     generation: u32,
     /// Descriptors of the port.
@@ -83,7 +84,7 @@ impl Shard {
             idle_polls: AtomicU32::new(0),
             driver: Sleeper::new()?,
             failed: AtomicU8::new(0),
-            has_waiting_posts: AtomicBool::new(false),
+            has_exit_work: AtomicBool::new(false),
             wants_flush: AtomicBool::new(false),
             generation: lease.generation(),
             lease: Arc::clone(lease),
@@ -219,7 +220,7 @@ impl Shard {
         let until = clock::now() + EXIT_LOCK_TIMEOUT;
         while self.check().is_ok() {
             match self.core.try_lock() {
-                Ok(mut core) => return core.flush(clock::now()),
+                Ok(mut core) => return core.flush_at_exit(clock::now()),
                 Err(TryLockError::WouldBlock) if clock::now() < until => thread::yield_now(),
                 Err(_) => return,
             }
@@ -233,22 +234,21 @@ impl Shard {
             return 0;
         }
         // Before the last packets, after which the engine does not go on.
-        if self.has_waiting_posts.load(Ordering::Relaxed) {
+        if self.has_exit_work.load(Ordering::Relaxed) {
             self.flush_by_thread();
         }
         // The thread that holds the lock may be the one that the signal has interrupted.
         self.core.try_lock().map_or(0, |mut core| core.send_last(max))
     }
 
-    /// Lets the device's thread send the requests that wait for others, because it may allocate and lock. Waits for that
-    /// with a limit: the thread may need a lock of the thread that the signal has interrupted.
+    /// Lets the device's thread send the requests that wait for others and end connections, because it may allocate and
+    /// lock. Waits for that with a limit: the thread may need a lock of the thread that the signal has interrupted.
     fn flush_by_thread(&self) {
         self.wants_flush.store(true, Ordering::Release);
         self.thread.event_fd.ring();
         let until = clock::now() + EXIT_FLUSH_TIMEOUT;
         let is_done = || {
-            !self.wants_flush.load(Ordering::Acquire)
-                || !self.has_waiting_posts.load(Ordering::Relaxed)
+            !self.wants_flush.load(Ordering::Acquire) || !self.has_exit_work.load(Ordering::Relaxed)
         };
         while !is_done() && clock::now() < until {
             thread::yield_now();
@@ -258,7 +258,7 @@ impl Shard {
     /// Sends everything if the end of the process waits for that.
     pub(super) fn flush_if_wanted(&self) -> Result<(), DeviceError> {
         if self.wants_flush.load(Ordering::Acquire) {
-            self.with(|core, now| core.flush(now))?;
+            self.with(|core, now| core.flush_at_exit(now))?;
             self.wants_flush.store(false, Ordering::Release);
         }
         Ok(())
@@ -267,7 +267,8 @@ impl Shard {
     /// Unlocks, and wakes a thread that sleeps beyond the next deadline, or although there is something to receive.
     pub(super) fn release(&self, mut core: MutexGuard<'_, Core>, now: Instant) {
         self.last_time.store(now.as_nanos(), Ordering::Relaxed);
-        self.has_waiting_posts.store(core.has_waiting_posts(), Ordering::Relaxed);
+        let has_exit_work = core.has_waiting_posts() || core.has_connections();
+        self.has_exit_work.store(has_exit_work, Ordering::Relaxed);
         // In most cases no thread sleeps while another polls.
         let overslept = self.wakes_at().is_some_and(|until| {
             core.deadline(now).is_some_and(|due| until > due) || !core.port.arm()
@@ -286,7 +287,8 @@ impl Shard {
     }
 
     fn deliver_notices(&self, notices: Notices) {
-        let Notices { wakes, moved, wakers, ended_waiters, port_closed } = notices;
+        let Notices { wakes, moved, wakers, ended_waiters, port_closed, cm_events, first_packets } =
+            notices;
         for waiting in ended_waiters {
             self.each(waiting, Self::unregister_waiter);
         }
@@ -297,8 +299,27 @@ impl Shard {
             // A sleeping thread sleeps on the old descriptors.
             self.thread.event_fd.ring();
         }
+        if let Some(events) = cm_events {
+            self.deliver_cm_events(&events);
+        }
+        if !first_packets.is_empty()
+            && let Some(first) = self.sibling(0)
+        {
+            // A failed device has no connections left.
+            let _ = first.with(|core, now| {
+                first_packets.iter().for_each(|qpn| core.handle_first_packet(now, *qpn));
+            });
+        }
         if port_closed {
             self.fail(DeviceError::SocketClosed);
+        }
+    }
+
+    /// Delivers events of the connection manager, and rejects requests without a listener.
+    fn deliver_cm_events(&self, events: &CmEvents) {
+        for request in events.deliver() {
+            // A failed device rejects nothing.
+            let _ = self.with(|core, now| core.with_cm(now, |cm| cm.agent.destroy(now, request)));
         }
     }
 
@@ -398,8 +419,12 @@ impl Shard {
         let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         core.close_queues();
         let wakers = core.rings.take_wakers();
+        let cm_events = core.cm_events();
         drop(core);
         wakers.into_iter().for_each(Waker::wake);
+        if let Some(events) = cm_events {
+            events.fail();
+        }
         self.driver.event_fd.ring();
         self.thread.event_fd.ring();
     }

@@ -90,7 +90,7 @@ pub(crate) use messages::{
 #[cfg(all(test, feature = "runtime"))]
 pub(crate) use process::PROCESS_START;
 #[cfg(feature = "runtime")]
-pub(crate) use process::{has_net_raw, monotonic, processor_time, user};
+pub(crate) use process::{has_net_bind_service, has_net_raw, monotonic, processor_time, user};
 #[cfg(feature = "packet")]
 pub(crate) use rtnetlink::{Neighbour, RtNetlink};
 #[cfg(feature = "runtime")]

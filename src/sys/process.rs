@@ -16,6 +16,12 @@ pub(crate) fn has_net_raw() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_RAW))
 }
 
+/// Whether this thread has `CAP_NET_BIND_SERVICE`.
+pub(crate) fn has_net_bind_service() -> bool {
+    let needed = CapabilitySet::NET_BIND_SERVICE;
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
+}
+
 /// Returns the nanoseconds since the system was started: the standard library's clock, without the
 /// arithmetic around it. A poll that finds nothing reads it once.
 pub(crate) fn monotonic() -> u64 {

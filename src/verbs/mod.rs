@@ -47,6 +47,7 @@
 mod ah;
 mod caps;
 mod channel;
+pub mod cm;
 mod connect;
 mod context;
 mod cq;

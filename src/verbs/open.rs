@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use crate::ids::PKey;
 use crate::port::impair::Impairments;
 use crate::port::{PortKind, Sink};
-use crate::runtime::{AckPolicy, Address, DeviceConfig, EnvError, Environment, PostPolicy};
+use crate::runtime::{
+    AckPolicy, Address, DeviceConfig, EnvError, Environment, OwnAddress, PostPolicy,
+};
 
 /// Options for opening a device. [The environment](Environment) may set those that the program leaves unset.
 ///
@@ -26,7 +28,8 @@ use crate::runtime::{AckPolicy, Address, DeviceConfig, EnvError, Environment, Po
 pub struct OpenOptions {
     ip: Option<IpAddr>,
     also: Vec<IpAddr>,
-    free: bool,
+    /// The address of a device whose options name none.
+    unnamed: Address,
     name: Option<String>,
     receive_buffer: Option<usize>,
     reorder_buffer: Option<u64>,
@@ -45,7 +48,12 @@ impl OpenOptions {
     /// Opens a separate device at the first free address of 127.0.0.1, 127.0.0.2, …: for two devices in
     /// one process, and for tests.
     pub fn loopback() -> Self {
-        Self { free: true, ..Self::default() }
+        Self { unnamed: Address::Free, ..Self::default() }
+    }
+
+    /// Sets the address of the device that the process opens without one.
+    pub(super) fn own(self, own: OwnAddress) -> Self {
+        Self { unnamed: Address::Own(own), ..self }
     }
 
     /// Sets the device's address, an IPv4 or IPv6 address of the machine. The default is the addresses in
@@ -223,13 +231,13 @@ impl OpenOptions {
         let via = self.via.or(env.via).unwrap_or_default();
         let named = if env.ips.is_empty() { via.addresses() } else { env.ips };
         let address = match (self.ip, named.split_first()) {
-            _ if self.free => Address::Free,
+            _ if self.unnamed == Address::Free => Address::Free,
             (Some(ip), _) => Address::Ip(ip),
             (None, Some((ip, others))) => {
                 also.splice(..0, others.iter().copied());
                 Address::Ip(*ip)
             }
-            (None, None) => Address::Own,
+            (None, None) => self.unnamed,
         };
         Ok(DeviceConfig {
             address,

@@ -10,6 +10,7 @@ mod ceiling;
 mod check;
 mod cli;
 mod clock;
+mod cm;
 mod completion;
 mod control;
 mod counters;
@@ -46,6 +47,7 @@ pub fn run() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Run(args) => run::run(args),
         Command::Pingpong(args) => pingpong::run(args),
+        Command::Cm(args) => cm::run(args),
         Command::Perf(args) => perf::run(args),
         Command::Analyze(args) => analyze::run(args).map(|()| Outcome::Yes),
         Command::Check(args) => check::run(args),

@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use softroce::runtime::Environment;
+use softroce::wire::cm::Guid;
 
 use crate::abi::{DeviceHead, DeviceList, Handle, IbvDevice};
 use crate::border::Pointee;
@@ -92,19 +93,9 @@ impl Device {
     }
 }
 
-/// Returns the node GUID of a device at an address. For IPv4 it is the EUI-64 of the locally administered MAC address
-/// that ends with the four bytes of the address; for IPv6 the interface identifier.
+/// Returns the node GUID of a device at an address.
 fn guid_of(ip: IpAddr) -> [u8; 8] {
-    match ip {
-        IpAddr::V4(ip) => {
-            let [a, b, c, d] = ip.octets();
-            [0, 0, a, 0xff, 0xfe, b, c, d]
-        }
-        IpAddr::V6(ip) => {
-            let [.., s, t, u, v, w, x, y, z] = ip.octets();
-            [s, t, u, v, w, x, y, z]
-        }
-    }
+    Guid::of(ip).0.to_be_bytes()
 }
 
 /// Returns a C string of at most `N - 1` bytes of `text`.

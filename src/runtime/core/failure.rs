@@ -12,7 +12,7 @@ use crate::transport::outputs::AsyncEvent;
 impl Core {
     /// Flushes every queue pair and reports the failure to every context. Sends nothing.
     pub(crate) fn fail(&mut self, now: Instant) {
-        let mut qpns: Vec<_> = self.owners.keys().copied().collect();
+        let mut qpns: Vec<_> = self.owners.qps.keys().copied().collect();
         qpns.sort_unstable_by_key(|qpn| qpn.value());
         for qpn in qpns {
             // The panic may have left one queue pair in an inconsistent state. The others are flushed.

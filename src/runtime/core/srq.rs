@@ -17,14 +17,14 @@ impl Core {
         owner: &Arc<Queue<AsyncEvent>>,
     ) -> Result<Srqn, SrqError> {
         let srqn = self.engine.create_srq(init)?;
-        self.srq_owners.insert(srqn, Arc::clone(owner));
+        self.owners.srqs.insert(srqn, Arc::clone(owner));
         Ok(srqn)
     }
 
     /// Destroys a shared receive queue that no queue pair uses any more.
     pub(crate) fn destroy_srq(&mut self, srqn: Srqn) -> Result<(), SrqError> {
         self.engine.destroy_srq(srqn)?;
-        self.srq_owners.remove(&srqn);
+        self.owners.srqs.remove(&srqn);
         Ok(())
     }
 

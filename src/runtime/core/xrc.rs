@@ -18,7 +18,7 @@ impl Core {
         owner: &Arc<Queue<AsyncEvent>>,
     ) -> bool {
         let found = self.engine.query_qp(qpn).is_some_and(|info| info.init.xrcd == Some(domain));
-        if found && let Some(owners) = self.owners.get_mut(&qpn) {
+        if found && let Some(owners) = self.owners.qps.get_mut(&qpn) {
             owners.push(Arc::clone(owner));
         }
         found
@@ -26,7 +26,7 @@ impl Core {
 
     /// Closes a target that was created or opened for `owner`. The last one to close it destroys it.
     pub(crate) fn close_target(&mut self, now: Instant, qpn: Qpn, owner: &Arc<Queue<AsyncEvent>>) {
-        let Some(owners) = self.owners.get_mut(&qpn) else { return };
+        let Some(owners) = self.owners.qps.get_mut(&qpn) else { return };
         if owners.len() == 1 {
             self.destroy_qp(now, qpn);
         } else if let Some(index) = owners.iter().position(|other| Arc::ptr_eq(other, owner)) {

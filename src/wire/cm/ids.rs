@@ -1,5 +1,7 @@
 //! Identifiers in messages of the connection manager.
 
+use std::net::IpAddr;
+
 /// Communication ID: number of a connection, or of an attempt, on one side.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct CommId(pub u32);
@@ -11,6 +13,27 @@ pub struct ServiceId(pub u64);
 /// Globally unique identifier, for example of an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Guid(pub u64);
+
+impl Guid {
+    /// Returns the GUID of a device at an address. For IPv4 it is the EUI-64 of the locally administered MAC address that
+    /// ends with the four bytes of the address; for IPv6 the interface identifier. It is never 0.
+    pub const fn of(ip: IpAddr) -> Self {
+        let bytes = match ip {
+            IpAddr::V4(ip) => {
+                let [a, b, c, d] = ip.octets();
+                [0, 0, a, 0xff, 0xfe, b, c, d]
+            }
+            IpAddr::V6(ip) => {
+                let [.., s, t, u, v, w, x, y, z] = ip.octets();
+                [s, t, u, v, w, x, y, z]
+            }
+        };
+        match u64::from_be_bytes(bytes) {
+            0 => Self(1),
+            guid => Self(guid),
+        }
+    }
+}
 
 impl ServiceId {
     /// Returns the IP protocol and the port of a service of rdma_cm: 6 for reliable connections (`RDMA_PS_TCP`), 17

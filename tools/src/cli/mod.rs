@@ -3,6 +3,7 @@
 mod alias;
 mod analyze;
 mod check;
+mod cm;
 mod device;
 mod devinfo;
 mod doctor;
@@ -26,6 +27,7 @@ use alias::Alias;
 
 pub(crate) use analyze::AnalyzeArgs;
 pub(crate) use check::{CheckArgs, Format};
+pub(crate) use cm::{CmArgs, CmConnectArgs, CmListenArgs, CmPingArgs, CmSide};
 pub(crate) use device::DeviceArgs;
 pub(crate) use devinfo::DevinfoArgs;
 pub(crate) use doctor::DoctorArgs;
@@ -54,6 +56,7 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     Run(RunArgs),
     Pingpong(PingpongArgs),
+    Cm(CmArgs),
     Perf(Box<PerfArgs>),
     Analyze(AnalyzeArgs),
     Check(CheckArgs),

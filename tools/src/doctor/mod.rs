@@ -4,8 +4,9 @@
 //! |---|---|
 //! | `here` | this machine |
 //! | `session`, `listening` | the path between two machines, with a doctor at each end |
-//! | `unknown_peer` | the path to a machine without a doctor |
+//! | `unknown_peer`, `connection_manager` | the path to a machine without a doctor |
 
+mod connection_manager;
 mod finding;
 mod here;
 mod listening;

@@ -39,6 +39,9 @@ pub(super) struct Target {
 pub(super) const PROBE_TARGET: Target =
     Target { qpn: Qpn::new(0xd0_c702), qkey: QKey(0x0d0c_7002) };
 
+/// The general services interface, and its Q_Key (IBTA vol 1, §13.4.2 and §10.2.5).
+pub(super) const GSI: Target = Target { qpn: Qpn::GSI, qkey: QKey(0x8001_0000) };
+
 /// Content of a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Probe {

@@ -2,7 +2,7 @@
 //!
 //! Every receiver drops a packet to a queue pair that does not exist, without a response. Queue pair 1, however,
 //! accepts management datagrams from any sender, and the RDMA stack of a Linux kernel answers each "Get", at least
-//! with an error status. So kernel rxe and adapters return a packet of 256 bytes with an ICRC, and have accepted
+//! with an error status. So kernel rxe, adapters and softroce return a packet of 256 bytes with an ICRC, and have accepted
 //! ours. For other hosts, only ICMP errors give information.
 
 use std::io;
@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use nix::sys::socket::{setsockopt, sockopt};
-use softroce::ids::{Mtu, QKey, Qpn};
+use softroce::ids::Mtu;
 use softroce::net::{ROCE_PORT, TransmitErrorKind};
 use softroce::port::udp::Route;
 use softroce::wire::icrc::Verdict;
 
+use super::connection_manager;
 use super::finding::{Finding, Findings};
-use super::probe::{ProbeBurst, Prober, ReceivedPacket, Target, datagram, longest};
+use super::probe::{GSI, ProbeBurst, Prober, ReceivedPacket, datagram, longest};
 use super::verdicts;
 use crate::clock;
 
@@ -25,9 +26,6 @@ use crate::clock;
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 const MAX_ATTEMPTS: u32 = 3;
-
-/// The general services interface, and its Q_Key (IBTA vol 1, §13.4.2 and §10.2.5).
-const GSI: Target = Target { qpn: Qpn::GSI, qkey: QKey(0x8001_0000) };
 
 /// A port that is probably closed, for comparison.
 const CLOSED_PORT: u16 = 33_533;
@@ -51,6 +49,9 @@ pub(super) fn examine(
         }
     };
     findings.add(finding)?;
+    if matches!(sign, GsiResponse::Answer(_)) {
+        connection_manager::examine(host, to, &mut prober, findings)?;
+    }
     if !matches!(sign, GsiResponse::Refused(_)) {
         findings.add(path(host, to, &mut prober)?)?;
     }
@@ -115,9 +116,7 @@ fn is_answer(arrival: &ReceivedPacket, query: &[u8; MAD_LEN]) -> bool {
 const CHECK: &str = "reach";
 
 fn answered(host: &str, verdict: Verdict) -> Finding {
-    let who = format!(
-        "{host} answers on UDP port 4791: the RDMA stack of its kernel (rdma_rxe or an adapter)"
-    );
+    let who = format!("{host} answers on UDP port 4791: rdma_rxe, an adapter, or softroce");
     let finding = match verdict {
         Verdict::Good => {
             Finding::ok(CHECK, format!("{who}; the ICRC of its answer is good, and ours was to it"))

@@ -1,0 +1,126 @@
+//! The device of an id: which one a bind, a route or a listener opens.
+//!
+//! A process without `SOFTROCE_IP` has one device, at the address that its first call needs. A client of a loopback
+//! address leaves that address to its server.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use crate::port::udp::Route;
+use crate::runtime::{OwnAddress, find_device};
+use crate::verbs::cm::Error;
+use crate::verbs::{Context, Mtu};
+
+/// The device for a bind to an address.
+#[derive(Debug)]
+pub(super) struct Bound {
+    pub(super) context: Context,
+    /// The address is a loopback address of another device.
+    pub(super) is_foreign: bool,
+}
+
+/// Returns the device for a bind to `ip`, which is not unspecified.
+pub(super) fn for_bind(chosen: Option<&Context>, ip: IpAddr) -> Result<Bound, Error> {
+    let context = match chosen {
+        Some(chosen) => chosen.clone(),
+        None => match find_device(ip) {
+            Some(device) => Context::of(device)?,
+            None => open_at(ip)?,
+        },
+    };
+    if has(&context, ip) {
+        return Ok(Bound { context, is_foreign: false });
+    }
+    if ip.is_loopback() {
+        return Ok(Bound { context, is_foreign: true });
+    }
+    if UdpSocket::bind((ip, 0)).is_err() {
+        return Err(Error::NotLocal { ip });
+    }
+    Err(Error::NotOfDevice { ip, device: context.ip() })
+}
+
+/// Opens the own device at `ip`, or elsewhere if that is a loopback address in use.
+fn open_at(ip: IpAddr) -> Result<Context, Error> {
+    match Context::open_own(OwnAddress::At(ip)) {
+        Err(error) if ip.is_loopback() && error.errno() == libc::EADDRINUSE => {
+            Ok(Context::open_own(OwnAddress::Except(ip))?)
+        }
+        result => Ok(result?),
+    }
+}
+
+/// Returns the device for a connection to `destination`.
+pub(super) fn for_destination(
+    chosen: Option<&Context>,
+    destination: IpAddr,
+) -> Result<Context, Error> {
+    if let Some(chosen) = chosen {
+        return Ok(chosen.clone());
+    }
+    let address = if destination.is_loopback() || destination.is_unspecified() {
+        OwnAddress::Except(destination)
+    } else {
+        match Route::to(destination, None) {
+            Ok(route) => OwnAddress::At(route.source),
+            // A device with an IP stack of its own needs no route of the system.
+            Err(source) => {
+                return Context::open_own(OwnAddress::Open)
+                    .map_err(|_| Error::NoRoute { destination, source });
+            }
+        }
+    };
+    Ok(Context::open_own(address)?)
+}
+
+/// Returns the device for a listener without an address.
+pub(super) fn for_listener(chosen: Option<&Context>) -> Result<Context, Error> {
+    match chosen {
+        Some(chosen) => Ok(chosen.clone()),
+        None => Ok(Context::open_own(OwnAddress::Any)?),
+    }
+}
+
+/// Returns the source address of a device for a connection to `destination`, and the destination: this device itself for
+/// an unspecified address, and for a loopback address if the device has none.
+pub(super) fn route(
+    context: &Context,
+    destination: SocketAddr,
+) -> Result<(IpAddr, SocketAddr), Error> {
+    let ip = destination.ip();
+    let of_version = |gid: IpAddr| gid.is_ipv4() == ip.is_ipv4();
+    let ips = context.inner.device.gids.iter().map(|gid| gid.ip());
+    let ips: Vec<_> = ips.filter(|ip| of_version(*ip)).collect();
+    let first = *ips.first().ok_or(Error::NoSource { destination: ip })?;
+    let is_ours = ip.is_unspecified() || (ip.is_loopback() && !ips.iter().any(IpAddr::is_loopback));
+    let mut source = first;
+    if ips.len() > 1
+        && let Ok(route) = Route::to(ip, None)
+        && ips.contains(&route.source)
+    {
+        source = route.source;
+    }
+    let mut destination = destination;
+    if is_ours {
+        destination.set_ip(first);
+        source = first;
+    }
+    Ok((source, destination))
+}
+
+/// Returns whether the device has the address.
+pub(super) fn has(context: &Context, ip: IpAddr) -> bool {
+    context.inner.device.gids.iter().any(|gid| gid.ip() == ip)
+}
+
+/// Returns the largest path MTU of the device.
+pub(super) fn active_mtu(context: &Context) -> Result<Mtu, Error> {
+    let first = context.inner.device.shards.first();
+    Ok(first.with_old_time(|core, _| core.engine.config().active_mtu)?)
+}
+
+/// Checks that the device has queue pair 1 of its address.
+pub(super) fn check_gsi(context: &Context) -> Result<(), Error> {
+    let first = context.inner.device.shards.first();
+    let shard = first.with_old_time(|core, _| core.engine.config().shard)?;
+    if shard == 0 { Ok(()) } else { Err(Error::NoGsi { ip: context.ip() }) }
+}

@@ -1,0 +1,46 @@
+//! The end of ids.
+
+use std::sync::atomic::Ordering;
+
+use crate::verbs::cm::inner::{Id, IdInner, Phase, lock};
+use crate::verbs::cm::ports::ports;
+
+use super::with_cm;
+
+impl Id {
+    /// Destroys the id: a connection ends, a request is rejected, and waiting events are withdrawn. Returns the number of
+    /// events that the program has taken.
+    #[doc(alias = "rdma_destroy_id")]
+    pub fn destroy(&self) -> u32 {
+        self.inner.end();
+        self.events_reported()
+    }
+}
+
+impl IdInner {
+    fn end(&self) {
+        if self.is_ended.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut state = self.state();
+        state.phase = Phase::Destroyed;
+        if let Some(bind) = state.bind.take() {
+            ports().release(bind);
+        }
+        drop(state);
+        if let Some(conn) = self.conn.get() {
+            conn.events.remove(conn.id);
+            // A failed device has no peers to notify.
+            let _ = with_cm(&conn.context, |cm, now| cm.agent.destroy(now, conn.id));
+        }
+        // After this no event comes. Withdrawn requests are rejected when they are dropped.
+        let withdrawn = lock(&self.channel).withdraw(self.number);
+        drop(withdrawn);
+    }
+}
+
+impl Drop for IdInner {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,251 @@
+//! State of channels and ids, which refer to each other.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::Waker;
+
+use crate::cm::{BindId, CmPath, ConnId, PortSpace};
+use crate::engine::QpType;
+use crate::ids::QKey;
+use crate::runtime::cm::CmEvents;
+use crate::runtime::{Device, EventFd, Queue};
+use crate::sync::Mutex;
+use crate::sync::wakers::Wakers;
+use crate::time::AckTimeout;
+use crate::verbs::Context;
+use crate::verbs::cm::event::{EventKind, MulticastGroup, MulticastId};
+
+/// An event that waits in a channel.
+#[derive(Clone, Debug)]
+pub(super) struct Queued {
+    pub(super) of: Owner,
+    /// Number of the id that counts the event: the listener, for a request.
+    pub(super) counted: u64,
+    pub(super) kind: EventKind,
+}
+
+/// The id of an event.
+#[derive(Clone, Debug)]
+pub(super) enum Owner {
+    /// An id that the program has.
+    Id(Weak<IdInner>),
+    /// A new id, which the event owns, and the listener.
+    Request(Arc<IdInner>, Weak<IdInner>),
+}
+
+#[derive(Debug)]
+pub(super) struct ChannelInner {
+    pub(super) events: Queue<Queued>,
+    pub(super) event_fd: OnceLock<Arc<EventFd>>,
+    pub(super) wakers: Wakers,
+    /// Devices of the channel's ids, whose threads receive while a thread waits for events.
+    pub(super) devices: Mutex<Vec<Weak<Device>>>,
+}
+
+impl ChannelInner {
+    /// Appends an event, and wakes threads and tasks.
+    pub(super) fn push(&self, event: Queued) {
+        self.events.push(event);
+        if self.wakers.is_waiting() {
+            let mut wakers = Vec::new();
+            self.wakers.take(&mut wakers);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Removes the events that an id counts, and returns them: they may own ids, so the caller drops them without a lock.
+    pub(super) fn withdraw(&self, id: u64) -> Vec<Queued> {
+        let mut withdrawn = Vec::new();
+        self.events.retain(|event| {
+            let is_of_id = event.counted == id;
+            if is_of_id {
+                withdrawn.push(event.clone());
+            }
+            !is_of_id
+        });
+        withdrawn
+    }
+
+    /// Adds a device.
+    pub(super) fn add_device(&self, device: &Arc<Device>) {
+        let mut devices = lock(&self.devices);
+        devices.retain(|known| known.strong_count() > 0);
+        if !devices.iter().any(|known| known.as_ptr() == Arc::as_ptr(device)) {
+            devices.push(Arc::downgrade(device));
+        }
+    }
+}
+
+/// State of an id before its connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    Idle,
+    Bound,
+    AddrResolved,
+    RouteResolved,
+    Connect,
+    Listen,
+    Destroyed,
+}
+
+impl Phase {
+    /// Returns the state in words.
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Bound => "bound",
+            Self::AddrResolved => "resolved by address",
+            Self::RouteResolved => "resolved by route",
+            Self::Connect => "connected or connecting",
+            Self::Listen => "listening",
+            Self::Destroyed => "destroyed",
+        }
+    }
+}
+
+/// Options of an id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct IdOptions {
+    pub(super) traffic_class: u8,
+    pub(super) reuse_address: bool,
+    pub(super) family_only: bool,
+    pub(super) ack_timeout: Option<AckTimeout>,
+}
+
+#[derive(Debug)]
+pub(super) struct IdState {
+    pub(super) phase: Phase,
+    pub(super) options: IdOptions,
+    pub(super) bind: Option<BindId>,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) context: Option<Context>,
+    /// The bind names a loopback address of another device.
+    pub(super) is_foreign: bool,
+    pub(super) path: Option<CmPath>,
+    pub(super) qkey: QKey,
+    pub(super) groups: Vec<Membership>,
+    pub(super) next_group: u32,
+}
+
+/// Membership of an id in a multicast group.
+#[derive(Debug)]
+pub(super) struct Membership {
+    pub(super) group: MulticastGroup,
+    /// Number of its events that the program has got.
+    pub(super) reported: u32,
+}
+
+/// A connection, listener or service request in the agent of a device.
+#[derive(Debug)]
+pub(super) struct Conn {
+    pub(super) context: Context,
+    pub(super) events: Arc<CmEvents>,
+    pub(super) id: ConnId,
+}
+
+/// An identifier of the connection manager: a listener, a connection or a service request, as in Linux' rdma_cm.
+///
+/// It has the calls of `librdmacm` with their states and errors. Each call that waits for the network ends with an
+/// [`Event`](super::Event) in the [`EventChannel`](super::EventChannel) of the id. [`Listener`](super::Listener) and
+/// [`connect`](super::connect) are simpler.
+///
+/// Dropping the last handle destroys the id, and tells the peer.
+#[derive(Clone, Debug)]
+#[doc(alias = "rdma_cm_id")]
+pub struct Id {
+    pub(super) inner: Arc<IdInner>,
+}
+
+#[derive(Debug)]
+pub(super) struct IdInner {
+    /// Number of the id in the process, never used again.
+    pub(super) number: u64,
+    /// Value that the program has set.
+    pub(super) tag: AtomicU64,
+    pub(super) port_space: PortSpace,
+    pub(super) qp_type: QpType,
+    /// The device that the program has chosen.
+    pub(super) chosen: Option<Context>,
+    pub(super) channel: Mutex<Arc<ChannelInner>>,
+    pub(super) state: Mutex<IdState>,
+    pub(super) conn: OnceLock<Conn>,
+    /// A request that the program has not accepted: it has no events.
+    pub(super) is_silent: AtomicBool,
+    /// Number of its events that the program has got.
+    pub(super) reported: AtomicU32,
+    /// The id has ended in the agent.
+    pub(super) is_ended: AtomicBool,
+}
+
+impl IdInner {
+    /// Returns an id in its first state.
+    pub(super) fn new(
+        channel: Arc<ChannelInner>,
+        port_space: PortSpace,
+        qp_type: QpType,
+        chosen: Option<Context>,
+    ) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            tag: AtomicU64::new(0),
+            port_space,
+            qp_type,
+            chosen,
+            channel: Mutex::new(channel),
+            state: Mutex::new(IdState {
+                phase: Phase::Idle,
+                options: IdOptions::default(),
+                bind: None,
+                local: None,
+                peer: None,
+                context: None,
+                is_foreign: false,
+                path: None,
+                qkey: DEFAULT_QKEY,
+                groups: Vec::new(),
+                next_group: 0,
+            }),
+            conn: OnceLock::new(),
+            is_silent: AtomicBool::new(false),
+            reported: AtomicU32::new(0),
+            is_ended: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, IdState> {
+        lock(&self.state)
+    }
+
+    /// Appends an event of this id to its channel.
+    pub(super) fn report(self: &Arc<Self>, kind: EventKind) {
+        let channel = lock(&self.channel);
+        let of = Owner::Id(Arc::downgrade(self));
+        channel.push(Queued { of, counted: self.number, kind });
+    }
+
+    /// Counts an event that the program has got.
+    pub(super) fn count_reported(&self, kind: &EventKind) {
+        self.reported.fetch_add(1, Ordering::Relaxed);
+        if let EventKind::MulticastJoined(group) = kind {
+            self.count_group(group.id);
+        }
+    }
+
+    fn count_group(&self, id: MulticastId) {
+        let mut state = self.state();
+        if let Some(member) = state.groups.iter_mut().find(|member| member.group.id == id) {
+            member.reported += 1;
+        }
+    }
+}
+
+/// Queue key of UD ids of rdma_cm (`RDMA_UDP_QKEY`).
+pub(super) const DEFAULT_QKEY: QKey = QKey(0x0123_4567);
+
+/// Locks a mutex that no panic leaves inconsistent.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
