@@ -10,6 +10,8 @@
 mod choice;
 #[path = "verbs/completions.rs"]
 mod completions;
+#[path = "verbs/connections.rs"]
+mod connections;
 #[path = "verbs/counters.rs"]
 mod counters;
 #[path = "verbs/datagrams.rs"]

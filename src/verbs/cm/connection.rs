@@ -25,7 +25,7 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// use softroce::verbs::*;
 ///
 /// let (near, far) =

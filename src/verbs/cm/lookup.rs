@@ -42,7 +42,7 @@ impl Service {
 /// Asks a [`ServiceListener`], or any program that listens with rdma_cm, for the UD queue pair of its service. `None`
 /// waits without limit.
 ///
-/// ```no_run
+/// ```
 /// use softroce::verbs::*;
 ///
 /// let (near, far) =

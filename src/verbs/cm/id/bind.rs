@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::cm::{AddressFamily, Bind, Listen};
+use crate::cm::{Bind, Listen};
 use crate::engine::QpType;
 use crate::verbs::Context;
 use crate::verbs::cm::Error;
@@ -65,10 +65,7 @@ impl Id {
                 QpType::XrcIni => QpType::XrcTgt,
                 other => other,
             },
-            af_only: state.options.family_only.then_some(match local.ip() {
-                IpAddr::V4(_) => AddressFamily::V4,
-                IpAddr::V6(_) => AddressFamily::V6,
-            }),
+            af_only: state.options.family_only.then(|| local.ip().into()),
             token: inner.number,
         };
         let service = inner.port_space.service_id(local.port());
