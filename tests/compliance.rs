@@ -17,8 +17,9 @@ use sources::{read, root, sources};
 
 const PAGE: &str = "docs/COMPLIANCE.md";
 
-/// Page with states and transitions of the core.
-const DESIGN: &str = "docs/design/core.md";
+/// Pages with states and transitions, and the folders of the tests that they name.
+const DESIGN: [(&str, &str); 2] =
+    [("docs/design/core.md", "tests"), ("docs/design/connection-manager.md", "tests/cm")];
 
 /// Table of mutations.
 const MUTATIONS: &str = "tests/mutations.toml";
@@ -83,18 +84,20 @@ fn compliance_page_lists_a_test_or_a_reason_for_every_statement() {
 /// Pages with state machines name a test for each transition.
 #[test]
 fn design_pages_name_existing_tests() {
-    let page = read(DESIGN);
-    let named = page.split('`').skip(1).step_by(2).filter_map(|code| code.split_once("::"));
-    let named: Vec<_> =
-        named.filter(|(file, _)| root().join(format!("tests/{file}.rs")).exists()).collect();
-    assert!(named.len() > 20, "{DESIGN} names {} tests", named.len());
-    let is_test = |(file, name): &&(&str, &str)| {
-        let source = read(&format!("tests/{file}.rs"));
-        let before = source.split_once(&format!("\nfn {name}(")).map(|(before, _)| before);
-        before.is_some_and(|before| before.ends_with("#[test]"))
-    };
-    let unknown: Vec<_> = named.iter().filter(|test| !is_test(test)).collect();
-    assert!(unknown.is_empty(), "{DESIGN} names tests that do not exist: {unknown:?}");
+    for (page, folder) in DESIGN {
+        let text = read(page);
+        let file_of = |file: &str| format!("{folder}/{file}.rs");
+        let named = text.split('`').skip(1).step_by(2).filter_map(|code| code.split_once("::"));
+        let named: Vec<_> = named.filter(|(file, _)| root().join(file_of(file)).exists()).collect();
+        assert!(named.len() > 20, "{page} names {} tests", named.len());
+        let is_test = |(file, name): &&(&str, &str)| {
+            let source = read(&file_of(file));
+            let before = source.split_once(&format!("\nfn {name}(")).map(|(before, _)| before);
+            before.is_some_and(|before| before.ends_with("#[test]"))
+        };
+        let unknown: Vec<_> = named.iter().filter(|test| !is_test(test)).collect();
+        assert!(unknown.is_empty(), "{page} names tests that do not exist: {unknown:?}");
+    }
 }
 
 /// Each mutation replaces a text that there is, and a test of its statements or of a transition notices it.

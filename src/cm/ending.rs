@@ -85,6 +85,15 @@ impl Agent {
         }
     }
 
+    /// Destroys every id, at the end of the process or of the device: each peer gets the message that its state
+    /// demands.
+    pub fn destroy_all(&mut self, now: Instant) {
+        let ids = [self.listeners.ids(), self.services.ids(), self.conns.ids()];
+        for id in ids.concat() {
+            self.destroy(now, id);
+        }
+    }
+
     /// Returns whether the consumer has not got the event of a request.
     fn is_unreported(&self, id: ConnId) -> bool {
         let role = self.conns.get(id).map(|conn| conn.role);

@@ -43,6 +43,13 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
+    /// Returns all ids, sorted.
+    pub(super) fn ids(&self) -> Vec<ConnId> {
+        let mut ids: Vec<_> = self.listeners.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
     pub(super) fn len(&self) -> usize {
         self.listeners.len()
     }

@@ -44,6 +44,13 @@ pub(super) struct Services {
 }
 
 impl Services {
+    /// Returns all ids, sorted.
+    pub(super) fn ids(&self) -> Vec<ConnId> {
+        let mut ids: Vec<_> = self.services.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
     pub(super) fn len(&self) -> usize {
         self.services.len()
     }

@@ -19,6 +19,13 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// Returns all ids, sorted.
+    pub(super) fn ids(&self) -> Vec<ConnId> {
+        let mut ids: Vec<_> = self.conns.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
     pub(super) fn len(&self) -> usize {
         self.conns.len()
     }

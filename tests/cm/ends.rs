@@ -223,5 +223,25 @@ fn destroyed_listener_rejects_requests_without_an_event_only() {
     t.agent.accept(t.now, id, accept()).unwrap();
     t.agent.destroy(t.now, id);
     t.run_until(10_000);
+    assert_eq!(t.events(), []);
+    assert!(t.agent.is_empty());
+}
+
+#[test]
+fn end_of_the_process_tells_every_peer() {
+    let (mut t, _) = Side::in_state(State::Established);
+    t.connect();
+    t.rx(Body::Req(softroce::wire::cm::Req {
+        local_id: softroce::cm::CommId(5),
+        qpn: softroce::ids::Qpn::new(5),
+        ..req()
+    }));
+    t.names();
+    t.agent.destroy_all(t.now);
+    let mut names = t.names();
+    names.sort_unstable();
+    assert_eq!(names, ["DREQ", "REJ", "REJ"]);
+    t.run_until(10_000);
+    assert_eq!(t.events(), []);
     assert!(t.agent.is_empty());
 }
