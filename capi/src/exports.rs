@@ -6,9 +6,9 @@
 use std::arch::global_asm;
 
 use crate::entry::{
-    ah, channel, cq, device, events, fork, mr, pd, qp, query, rates, srq, text, unsupported,
+    ah, channel, cq, device, events, fork, kernel, mr, pd, qp, query, rates, srq, text, unsupported,
 };
-use crate::open;
+use crate::{open, ucma};
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! jump {

@@ -6,7 +6,8 @@
 //!
 //! | layer | modules | |
 //! |---|---|---|
-//! | 7 | `exports` | the names and versions under which C finds the functions |
+//! | 8 | `exports` | the names and versions under which C finds the functions |
+//! | 7 | [`ucma`] | the character device of the connection manager |
 //! | 6 | [`open`] | opening and closing of the device, and the table of functions in each context |
 //! | 5 | [`entry`] | functions that C calls, a file for each family of calls |
 //! | 4 | [`convert`] | values in the form of C and in that of the library |
@@ -34,3 +35,4 @@ mod objects;
 mod open;
 #[cfg(test)]
 mod tests;
+mod ucma;

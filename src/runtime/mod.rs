@@ -79,6 +79,7 @@ pub(crate) use rings::CqNumbers;
 pub(crate) use shard::Shard;
 pub(crate) use shard_set::{ShardSet, may_be_shards};
 pub(crate) use shards::Shards;
+pub(crate) use signals::ends_call;
 pub(crate) use xrcd::{Xrcd, XrcdTable};
 
 /// Time at which received messages are acknowledged.

@@ -5,9 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::runtime::{
-    Device, EventFd, OnSignal, OpenError, OwnAddress, Queue, ShardSet, WaitOutcome, now,
-};
+use crate::runtime::{Device, EventFd, OnSignal, OpenError, Queue, ShardSet, WaitOutcome, now};
 use crate::transport::outputs::AsyncEvent;
 use crate::verbs::subject::{Subject, Subjects};
 use crate::verbs::{DeviceCounters, Error, OpenOptions};
@@ -44,11 +42,6 @@ impl Context {
     #[doc(alias = "ibv_open_device")]
     pub fn open(options: OpenOptions) -> Result<Self, Error> {
         Self::of(Device::open(options.config().map_err(OpenError::from)?)?)
-    }
-
-    /// Opens the device of a process that names no address, or returns another handle on it.
-    pub(super) fn open_own(address: OwnAddress) -> Result<Self, Error> {
-        Self::open(OpenOptions::default().own(address))
     }
 
     /// Returns a handle on an open device.

@@ -6,6 +6,7 @@
 //! A field that the program may write at any time is atomic here. A C enumeration is an integer.
 
 mod attr;
+mod cm;
 mod events;
 mod info;
 mod objects;
@@ -15,6 +16,7 @@ mod post;
 mod signals;
 
 pub(crate) use attr::*;
+pub(crate) use cm::*;
 pub(crate) use events::*;
 pub(crate) use info::*;
 pub(crate) use objects::*;

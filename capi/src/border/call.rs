@@ -5,7 +5,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nix::errno::Errno as System;
-use softroce::verbs::Error;
+use softroce::verbs::{Error, cm};
 
 use crate::abi::Handle;
 use crate::log;
@@ -20,6 +20,11 @@ impl Errno {
     pub(crate) const NO_ENTRY: Self = Self(System::ENOENT as c_int);
     pub(crate) const BUSY: Self = Self(System::EBUSY as c_int);
     pub(crate) const IO: Self = Self(System::EIO as c_int);
+    pub(crate) const NO_MEMORY: Self = Self(System::ENOMEM as c_int);
+    pub(crate) const NO_SPACE: Self = Self(System::ENOSPC as c_int);
+    pub(crate) const NO_SYSTEM_CALL: Self = Self(System::ENOSYS as c_int);
+    pub(crate) const NO_DEVICE: Self = Self(System::ENODEV as c_int);
+    pub(crate) const AGAIN: Self = Self(System::EAGAIN as c_int);
 
     /// Stores the number in `errno`.
     fn set(self) {
@@ -31,6 +36,19 @@ impl From<Error> for Errno {
     fn from(error: Error) -> Self {
         log::refused(&error);
         Self(error.errno())
+    }
+}
+
+impl From<cm::Error> for Errno {
+    fn from(error: cm::Error) -> Self {
+        log::refused(&error);
+        Self(error.errno())
+    }
+}
+
+impl From<System> for Errno {
+    fn from(error: System) -> Self {
+        Self(error as c_int)
     }
 }
 

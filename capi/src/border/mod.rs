@@ -7,6 +7,8 @@
 //! Two of its errors are detected: a null pointer, where the real library would crash; and a destroyed object,
 //! for as long as its memory is not [reused](handle).
 //!
+//! Commands of the connection manager have addresses of the program too. These may be wrong: [`user`] asks the kernel.
+//!
 //! [`call`] is the frame of each function: no panic unwinds past it.
 //!
 //! [`Handle`]: crate::abi::Handle
@@ -18,6 +20,7 @@ mod exit;
 mod handle;
 mod plain;
 mod pointer;
+pub(crate) mod user;
 
 pub(crate) use call::{
     Errno, handle_or_null, int_or_minus_one, size_from, value_or, without_result, zero_or_errno,

@@ -25,7 +25,15 @@ plain! {
     abi::QpInitAttrEx abi::QpOpenAttr abi::RateLimitAttr abi::RecvWr abi::SendWr abi::Sge
     abi::SrqAttr abi::SrqInitAttr abi::SrqInitAttrEx abi::TdInitAttr abi::ValuesEx abi::Wc
     abi::XrcdInitAttr
+    abi::AddressAnswer abi::ArgumentEvent abi::BindAny abi::BindIp abi::CmAccept abi::CmConnect abi::CmHeader
+    abi::CmListen abi::CmNotify abi::CmQuery abi::CmReject abi::ConnEvent abi::CreateId abi::DestroyId
+    abi::JoinIpMcast abi::JoinMcast abi::KernelAhAttr abi::KernelQpAttr abi::MigrateId
+    abi::PathAnswer abi::PathData abi::ResolveAddr abi::ResolveIp abi::ResolveRoute
+    abi::RouteAnswer abi::SaPathRec abi::SetOption abi::UdParam abi::UserPathRec abi::WriteEvent
 }
+
+// SAFETY: its fields are integers, and a value without others.
+unsafe impl<P: Plain> Plain for abi::EventAnswer<P> {}
 
 // SAFETY: a pointer.
 unsafe impl<T: 'static> Plain for In<T> {}

@@ -25,6 +25,7 @@ pub(crate) extern "C" fn get_device_name(device: Handle<IbvDevice>) -> Text {
 pub(crate) extern "C" fn get_device_guid(device: Handle<IbvDevice>) -> u64 {
     value_or(0, || {
         device.get()?;
+        Device::known_guid();
         Ok(u64::from_ne_bytes(Device::guid()))
     })
 }

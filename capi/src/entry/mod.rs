@@ -8,6 +8,7 @@ pub(crate) mod device;
 pub(crate) mod dm;
 pub(crate) mod events;
 pub(crate) mod fork;
+pub(crate) mod kernel;
 pub(crate) mod mr;
 pub(crate) mod mw;
 pub(crate) mod pd;

@@ -97,7 +97,10 @@ pub(crate) extern "C" fn create_qp_ex(
                 return Err(Error::Create(CreateError::NoXrcd).into());
             }
             let target = given.xrcd.get()?.verbs.create_target()?;
-            let of = QpParents::of_target(context, given.xrcd, given.qp_context);
+            // An XRC target needs no protection domain. `librdmacm` gives one, and takes it back from the queue pair.
+            let pd = if has(WITH_PD) { given.pd } else { Handle::NULL };
+            let of =
+                QpParents { pd, ..QpParents::of_target(context, given.xrcd, given.qp_context) };
             return Qp::create(&of, End::Target(target), false, WR);
         }
         let of = QpParents {

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process;
 use std::sync::Mutex;
 
+use softroce::port::Sink;
 use softroce::runtime::PerProcess;
-use softroce::verbs::{Error, OpenOptions};
+use softroce::verbs::Error;
 use softroce_pcap::CaptureFile;
 
 use crate::border::at_exit;
@@ -19,13 +20,13 @@ type OwnedFile = (u32, CaptureFile<File>);
 /// The file stays when the device is closed, and continues when the device is opened again.
 static CAPTURE: PerProcess<Mutex<Option<OwnedFile>>> = PerProcess::new(|_| Mutex::new(None));
 
-/// Returns options for a device that writes its packets to a file. `%p` in the path becomes the number
+/// Returns the part of a capture file to which a device writes its packets. `%p` in the path becomes the number
 /// of the process, so that several processes write to different files.
 ///
 /// # Errors
 ///
 /// [`Error::Os`] when the file cannot be created or written.
-pub(crate) fn options(path: &Path) -> Result<OpenOptions, Error> {
+pub(crate) fn sink(path: &Path) -> Result<Box<dyn Sink>, Error> {
     let failed = |source| Error::Os { what: "the file of SOFTROCE_PCAP", source };
     let me = process::id();
     let mut capture = lock(CAPTURE.get());
@@ -41,7 +42,7 @@ pub(crate) fn options(path: &Path) -> Result<OpenOptions, Error> {
     };
     let sink = file.sink();
     *capture = Some((me, file));
-    Ok(OpenOptions::default().capture(sink))
+    Ok(sink)
 }
 
 /// Writes buffered packets to the file. Does nothing while another thread has the file locked: it may

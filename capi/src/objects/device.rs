@@ -33,6 +33,9 @@ impl Pointee for DeviceList {
 /// The node GUID of the device that was opened last, or 0.
 static GUID: AtomicU64 = AtomicU64::new(0);
 
+/// The node GUID that the program has got first, or 0.
+static KNOWN_GUID: AtomicU64 = AtomicU64::new(0);
+
 /// `IBV_NODE_CA`.
 const NODE_CA: c_int = 1;
 
@@ -79,6 +82,14 @@ impl Device {
     /// Remembers the address at which the device is open.
     pub(crate) fn opened_at(ip: IpAddr) {
         GUID.store(u64::from_be_bytes(guid_of(ip)), Ordering::Relaxed);
+    }
+
+    /// Returns the node GUID that the program has got first: `librdmacm` finds the device of an id by it, and keeps it
+    /// from before the device has an address.
+    pub(crate) fn known_guid() -> [u8; 8] {
+        let now = u64::from_be_bytes(Self::guid());
+        let known = KNOWN_GUID.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        known.map_or_else(u64::to_be_bytes, |_| now.to_be_bytes())
     }
 
     /// Returns the node GUID. Before the device is opened, it is that of the first address in the environment.

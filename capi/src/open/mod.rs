@@ -24,19 +24,18 @@ use thread_attr::ThreadAttrGuard;
 /// The number of the process that has opened a device last, or 0.
 static OPENER: AtomicU32 = AtomicU32::new(0);
 
-/// Opens the device with the configuration in the environment, or returns another handle to it.
-fn open() -> Result<verbs::Context, Error> {
+/// Opens the device with the configuration in the environment, or returns another handle to it. `options` returns the
+/// options without that configuration.
+pub(crate) fn open_with(options: &dyn Fn() -> OpenOptions) -> Result<verbs::Context, Error> {
     let _attr = ThreadAttrGuard::new();
     OPENER.store(process::id(), Ordering::Relaxed);
     let environment = Environment::read().map_err(OpenError::from)?;
     let Some(path) = environment.pcap else {
-        return verbs::Context::open(OpenOptions::default());
+        return verbs::Context::open(options());
     };
-    match verbs::Context::open(capture::options(&path)?) {
+    match verbs::Context::open(options().capture(capture::sink(&path)?)) {
         // The open device already has a capture.
-        Err(Error::Open(OpenError::AlreadyOpen { .. })) => {
-            verbs::Context::open(OpenOptions::default())
-        }
+        Err(Error::Open(OpenError::AlreadyOpen { .. })) => verbs::Context::open(options()),
         opened => opened,
     }
 }
@@ -44,7 +43,7 @@ fn open() -> Result<verbs::Context, Error> {
 pub(crate) extern "C" fn open_device(device: Handle<IbvDevice>) -> Handle<IbvContext> {
     handle_or_null(|| {
         device.get()?;
-        let verbs = open().map_err(|error| {
+        let verbs = open_with(&OpenOptions::default).map_err(|error| {
             log::failed(&error);
             Errno(error.errno())
         })?;

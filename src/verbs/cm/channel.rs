@@ -4,11 +4,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use crate::runtime::{Device, DeviceError, EventFd, OnSignal, Queue, ShardSet, WaitOutcome, now};
+use crate::runtime::{
+    Device, DeviceError, EventFd, OnSignal, Queue, ShardSet, WaitOutcome, ends_call, now,
+};
 use crate::sync::Mutex;
 use crate::sync::wakers::Wakers;
+use crate::sys::{Woken, sleep_on};
 use crate::time::Instant;
+use crate::verbs::Context;
 use crate::verbs::cm::Error;
+use crate::verbs::cm::device::Opener;
 use crate::verbs::cm::event::EventKind;
 use crate::verbs::cm::inner::{ChannelInner, Id, Owner, Queued, lock};
 
@@ -52,6 +57,15 @@ impl EventChannel {
         Ok(Self { events: Events::new(), event_fd: open()? })
     }
 
+    /// Creates a channel for ids whose device `opener` opens, when they need one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Os`] when there are no more descriptors.
+    pub fn with_opener(opener: Opener) -> Result<Self, Error> {
+        Ok(Self { events: Events::with_opener(opener), event_fd: open()? })
+    }
+
     /// Returns the next event, or `None` when there is none.
     pub fn poll(&self) -> Option<Event> {
         self.events.poll()
@@ -76,6 +90,36 @@ impl EventChannel {
     pub fn wait_interruptible(&self, timeout: impl Into<Option<Duration>>) -> Result<Event, Error> {
         self.events.wait(timeout.into(), OnSignal::AsRead)
     }
+
+    /// Waits until there is an event, and leaves it in the channel: another thread may take it, or the program may
+    /// withdraw it. Returns early after a signal handler without `SA_RESTART`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interrupted`], [`Error::Timeout`], [`Error::Os`].
+    pub fn wait_ready_interruptible(
+        &self,
+        timeout: impl Into<Option<Duration>>,
+    ) -> Result<(), Error> {
+        let timeout = timeout.into();
+        let fd = self.as_raw_fd();
+        let _receiving = Receiving::of(&self.events.inner);
+        let until = timeout.map(|timeout| now() + timeout);
+        loop {
+            let rest = until.map(|until| until - now());
+            let woken = sleep_on(&[fd], rest);
+            match woken.map_err(|source| Error::Os { what: "the wait for events", source })? {
+                Woken::Ready => return Ok(()),
+                // The kernel never restarts this sleep.
+                Woken::Interrupted if ends_call() => return Err(Error::Interrupted),
+                Woken::Interrupted => {}
+                Woken::TimedOut => {
+                    let after = timeout.unwrap_or(Duration::MAX);
+                    return Err(Error::Timeout { what: "event", after });
+                }
+            }
+        }
+    }
 }
 
 fn open() -> Result<Arc<EventFd>, Error> {
@@ -85,12 +129,17 @@ fn open() -> Result<Arc<EventFd>, Error> {
 
 impl Events {
     pub(super) fn new() -> Self {
+        Self::with_opener(|options| Context::open(options()))
+    }
+
+    fn with_opener(opener: Opener) -> Self {
         Self {
             inner: Arc::new(ChannelInner {
                 // The number of ids limits their events.
                 events: Queue::new(usize::MAX),
                 event_fd: OnceLock::new(),
                 wakers: Wakers::new(),
+                opener,
                 devices: Mutex::default(),
             }),
         }

@@ -8,7 +8,26 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use crate::port::udp::Route;
 use crate::runtime::{OwnAddress, find_device};
 use crate::verbs::cm::Error;
-use crate::verbs::{Context, Mtu};
+use crate::verbs::{self, Context, Mtu, OpenOptions};
+
+/// A function that opens the device of a process. The argument returns the options, which the function may add to.
+pub type Opener = fn(&dyn Fn() -> OpenOptions) -> Result<Context, verbs::Error>;
+
+/// How an id gets its device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice<'a> {
+    /// The device that the program has chosen.
+    pub(super) chosen: Option<&'a Context>,
+    /// Opens the device otherwise.
+    pub(super) opener: Opener,
+}
+
+impl Choice<'_> {
+    /// Opens the device of a process that names no address, or returns another handle on it.
+    fn open_own(self, address: OwnAddress) -> Result<Context, verbs::Error> {
+        (self.opener)(&|| OpenOptions::default().own(address))
+    }
+}
 
 /// The device for a bind to an address.
 #[derive(Debug)]
@@ -19,12 +38,12 @@ pub(super) struct Bound {
 }
 
 /// Returns the device for a bind to `ip`, which is not unspecified.
-pub(super) fn for_bind(chosen: Option<&Context>, ip: IpAddr) -> Result<Bound, Error> {
-    let context = match chosen {
+pub(super) fn for_bind(choice: Choice<'_>, ip: IpAddr) -> Result<Bound, Error> {
+    let context = match choice.chosen {
         Some(chosen) => chosen.clone(),
         None => match find_device(ip) {
             Some(device) => Context::of(device)?,
-            None => open_at(ip)?,
+            None => open_at(choice, ip)?,
         },
     };
     if has(&context, ip) {
@@ -40,21 +59,18 @@ pub(super) fn for_bind(chosen: Option<&Context>, ip: IpAddr) -> Result<Bound, Er
 }
 
 /// Opens the own device at `ip`, or elsewhere if that is a loopback address in use.
-fn open_at(ip: IpAddr) -> Result<Context, Error> {
-    match Context::open_own(OwnAddress::At(ip)) {
+fn open_at(choice: Choice<'_>, ip: IpAddr) -> Result<Context, Error> {
+    match choice.open_own(OwnAddress::At(ip)) {
         Err(error) if ip.is_loopback() && error.errno() == libc::EADDRINUSE => {
-            Ok(Context::open_own(OwnAddress::Except(ip))?)
+            Ok(choice.open_own(OwnAddress::Except(ip))?)
         }
         result => Ok(result?),
     }
 }
 
 /// Returns the device for a connection to `destination`.
-pub(super) fn for_destination(
-    chosen: Option<&Context>,
-    destination: IpAddr,
-) -> Result<Context, Error> {
-    if let Some(chosen) = chosen {
+pub(super) fn for_destination(choice: Choice<'_>, destination: IpAddr) -> Result<Context, Error> {
+    if let Some(chosen) = choice.chosen {
         return Ok(chosen.clone());
     }
     let address = if destination.is_loopback() || destination.is_unspecified() {
@@ -64,19 +80,20 @@ pub(super) fn for_destination(
             Ok(route) => OwnAddress::At(route.source),
             // A device with an IP stack of its own needs no route of the system.
             Err(source) => {
-                return Context::open_own(OwnAddress::Open)
+                return choice
+                    .open_own(OwnAddress::Open)
                     .map_err(|_| Error::NoRoute { destination, source });
             }
         }
     };
-    Ok(Context::open_own(address)?)
+    Ok(choice.open_own(address)?)
 }
 
 /// Returns the device for a listener without an address.
-pub(super) fn for_listener(chosen: Option<&Context>) -> Result<Context, Error> {
-    match chosen {
+pub(super) fn for_listener(choice: Choice<'_>) -> Result<Context, Error> {
+    match choice.chosen {
         Some(chosen) => Ok(chosen.clone()),
-        None => Ok(Context::open_own(OwnAddress::Any)?),
+        None => Ok(choice.open_own(OwnAddress::Any)?),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::sync::Mutex;
 use crate::sync::wakers::Wakers;
 use crate::time::AckTimeout;
 use crate::verbs::Context;
+use crate::verbs::cm::device::{Choice, Opener};
 use crate::verbs::cm::event::{EventKind, MulticastGroup, MulticastId};
 
 /// An event that waits in a channel.
@@ -39,6 +40,8 @@ pub(super) struct ChannelInner {
     pub(super) events: Queue<Queued>,
     pub(super) event_fd: OnceLock<Arc<EventFd>>,
     pub(super) wakers: Wakers,
+    /// Opens the device of ids without one.
+    pub(super) opener: Opener,
     /// Devices of the channel's ids, whose threads receive while a thread waits for events.
     pub(super) devices: Mutex<Vec<Weak<Device>>>,
 }
@@ -213,6 +216,11 @@ impl IdInner {
             reported: AtomicU32::new(0),
             is_ended: AtomicBool::new(false),
         }
+    }
+
+    /// Returns how this id gets its device.
+    pub(super) fn choice(&self) -> Choice<'_> {
+        Choice { chosen: self.chosen.as_ref(), opener: lock(&self.channel).opener }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, IdState> {

@@ -22,6 +22,7 @@ mod ports;
 
 pub use channel::{Event, EventChannel};
 pub use connection::{Connecting, Connection, ConnectionEvent, connect};
+pub use device::Opener;
 pub use error::Error;
 pub use event::{ConnectParam, EventKind, MulticastGroup, MulticastId};
 pub use inner::Id;

@@ -52,11 +52,12 @@ impl DeviceFiles<'_> {
             let folder = folder.as_ref().unwrap_or(&root);
             folder.put(name, &text).with_context(|| written(&path))?;
         }
-        // A character device that every program may open.
-        let device = "dev/infiniband/uverbs0";
-        let (folder, name) = parent(&root, device)?;
-        let folder = folder.as_ref().unwrap_or(&root);
-        folder.link(name, "/dev/null").with_context(|| written(device))?;
+        // Character devices that every program may open. The library answers in the place of the second.
+        for device in ["dev/infiniband/uverbs0", "dev/infiniband/rdma_cm"] {
+            let (folder, name) = parent(&root, device)?;
+            let folder = folder.as_ref().unwrap_or(&root);
+            folder.link(name, "/dev/null").with_context(|| written(device))?;
+        }
         Ok(root.path().to_owned())
     }
 
@@ -69,6 +70,7 @@ impl DeviceFiles<'_> {
             (format!("{verbs}/abi_version"), "6".to_owned()),
             (format!("{verbs}/uverbs0/abi_version"), "1".to_owned()),
             (format!("{verbs}/uverbs0/ibdev"), self.name.to_owned()),
+            ("sys/class/misc/rdma_cm/abi_version".to_owned(), "4".to_owned()),
             (format!("{class}/node_type"), "1: CA".to_owned()),
             (format!("{port}/link_layer"), "Ethernet".to_owned()),
         ];
@@ -79,8 +81,10 @@ impl DeviceFiles<'_> {
             files.push((format!("{port}/gid_attrs/types/{index}"), "RoCE v2".to_owned()));
             // An address that no interface has is reported when the program opens the device.
             if let Some(interface) = interfaces.iter().find(|interface| has(interface, *ip)) {
-                let name = interface.interface_name.clone();
-                files.push((format!("{port}/gid_attrs/ndevs/{index}"), name));
+                let name = &interface.interface_name;
+                files.push((format!("{port}/gid_attrs/ndevs/{index}"), name.clone()));
+                let net = format!("{class}/device/net/{name}");
+                files.push((format!("{net}/dev_port"), "0".to_owned()));
             }
         }
         for (index, ip) in self.ips.iter().enumerate() {
@@ -147,8 +151,13 @@ mod tests {
             ("gid_attrs/ndevs/0", "lo"),
             ("gids/0", "0000:0000:0000:0000:0000:ffff:7f00:0009"),
             ("gids/1", "fe80:0000:0000:0000:0000:0000:0012:0003"),
+            ("../../device/net/lo/dev_port", "0"),
         ] {
-            assert_eq!(files[&format!("{port}/{file}")], text, "{file}");
+            let path = match file.strip_prefix("../..") {
+                Some(file) => format!("sys/class/infiniband/mine{file}"),
+                None => format!("{port}/{file}"),
+            };
+            assert_eq!(files[&path], text, "{file}");
         }
         assert!(!files.contains_key(&format!("{port}/gid_attrs/ndevs/1")));
     }
@@ -170,7 +179,7 @@ mod tests {
         assert_eq!(device("mine", &[]).write(Some(&folder)).unwrap(), root);
         assert_eq!(fs::read_to_string(&file).unwrap(), "1: CA\n");
         let in_it = fs::read_dir(file.parent().unwrap()).unwrap().count();
-        assert_eq!(in_it, 2, "no other file is left");
+        assert_eq!(in_it, 3, "no other file is left");
         fs::remove_dir_all(folder).unwrap();
     }
 
