@@ -103,7 +103,7 @@ fn design_pages_name_existing_tests() {
 /// Each mutation replaces a text that there is, and a test of its statements or of a transition notices it.
 #[test]
 fn mutations_name_existing_texts_and_tests() {
-    let (shown, design) = (shown(), read(DESIGN));
+    let (shown, design) = (shown(), DESIGN.map(|(page, _)| read(page)).concat());
     let mut wrong = Vec::new();
     for Mutation { statements, file, old, new, test } in mutations().mutation {
         let whole = old.replace(['«', '»'], "");

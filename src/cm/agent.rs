@@ -1,6 +1,6 @@
 //! The agent of a device: dispatch of messages, and what its parts share.
 
-use rand_chacha::ChaCha12Rng;
+use chacha20::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
 use crate::engine::{OutgoingMad, ReceivedMad};
