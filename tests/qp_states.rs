@@ -317,6 +317,31 @@ fn requests_and_responses_carry_the_traffic_class_of_the_connection() {
     assert_eq!(t.sends(), [ok(1, SEND, 8)]);
 }
 
+/// A connection manager takes the first packet as an RTU, in RTS too.
+#[test]
+fn first_packet_since_rtr_is_reported_once() {
+    for (state, events) in [(QpState::Rtr, 1), (QpState::Rts, 0)] {
+        let mut t = in_state(state);
+        assert_eq!(t.engine.poll_first_packet(), None);
+        t.post_recv(64);
+        t.rx(0, "SEND_ONLY psn=5 ackreq len=8");
+        assert_eq!((t.events().len(), t.engine.poll_first_packet()), (events, Some(t.qpn)));
+        t.tx(0, "ACK psn=5 msn=1");
+        t.rx(0, "SEND_ONLY psn=6 ackreq len=8");
+        t.tx(0, "RNR_NAK psn=6 msn=1 timer=0.64ms");
+        assert_eq!((t.events(), t.engine.poll_first_packet()), (vec![], None));
+        assert_eq!(t.recvs().len(), 1);
+        // After a reset it is another connection.
+        t.modify(QpAttr::to(QpState::Reset)).unwrap();
+        t.bring_to(QpState::Rts);
+        t.post_recv(64);
+        t.rx(1, "SEND_ONLY psn=5 ackreq len=8");
+        assert_eq!(t.engine.poll_first_packet(), Some(t.qpn));
+        t.tx(1, "ACK psn=5 msn=1");
+        assert_eq!(t.recvs().len(), 1);
+    }
+}
+
 /// QPS-08
 #[test]
 fn queue_pair_in_rtr_responds_and_reports_comm_est() {

@@ -154,11 +154,14 @@ fn packet_shorter_than_its_headers_is_dropped() {
 #[test]
 fn packet_for_another_queue_pair_is_dropped() {
     let mut t = Script::responder(rts_qp());
-    for qpn in [0, 1, 2, 0xff_ffff, t.qpn.value() ^ 1, t.qpn.value() ^ 0x80_0000] {
+    let others = [0, 2, 0xff_ffff, t.qpn.value() ^ 1, t.qpn.value() ^ 0x80_0000];
+    let unknown = others.map(|qpn| (qpn, DropReason::UnknownQp));
+    // Queue pair 1 exists, and is of UD.
+    for (qpn, reason) in unknown.into_iter().chain([(1, DropReason::WrongTransport)]) {
         let line =
             format!("RC WRITE_ONLY qp=0x{qpn:06x} psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
         let packet = t.packet(&line);
-        dropped(&mut t, &packet, DropReason::UnknownQp);
+        dropped(&mut t, &packet, reason);
     }
     still_taken(&mut t);
 }

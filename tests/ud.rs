@@ -247,12 +247,15 @@ fn ip_id_pattern_is_learned_per_sender() {
 fn message_for_another_queue_pair_is_dropped() {
     let mut t = ud();
     t.post_recv(64);
-    for (dropped, qpn) in (1..).zip([0, 1, 0xff_ffff, t.qpn.value() ^ 0x40]) {
-        let line =
-            format!("UD SEND_ONLY qp=0x{qpn:06x} psn=5 qkey=0x00001234 srcqp=0x000012 len=8");
-        t.rx(0, &line);
-        assert_eq!(t.dropped(DropReason::UnknownQp), dropped, "{line}");
+    let line =
+        |qpn| format!("UD SEND_ONLY qp=0x{qpn:06x} psn=5 qkey=0x00001234 srcqp=0x000012 len=8");
+    for (dropped, qpn) in (1..).zip([0, 0xff_ffff, t.qpn.value() ^ 0x40]) {
+        t.rx(0, &line(qpn));
+        assert_eq!(t.dropped(DropReason::UnknownQp), dropped, "{}", line(qpn));
     }
+    // Queue pair 1 exists, and has another queue key.
+    t.rx(0, &line(1));
+    assert_eq!(t.dropped(DropReason::QKeyMismatch), 1);
     takes(&mut t, 5, 1);
 }
 

@@ -36,8 +36,8 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// [`Error::PrivateData`], [`Error::TooMany`], [`Error::Source`], [`Error::Family`], [`Error::QpType`],
-    /// [`Error::Range`].
+    /// [`Error::PrivateData`], [`Error::TooMany`], [`Error::Source`], [`Error::Family`], [`Error::PKey`],
+    /// [`Error::QpType`], [`Error::Range`].
     pub fn connect(&mut self, now: Instant, connect: Connect) -> Result<ConnId, Error> {
         let Connect { path, qp_type, ip, .. } = connect;
         if !matches!(qp_type, QpType::Rc | QpType::Uc | QpType::XrcIni) {

@@ -4,7 +4,7 @@ use chacha20::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
 use crate::engine::{OutgoingMad, ReceivedMad};
-use crate::ids::{Gid, Mtu};
+use crate::ids::{Gid, Mtu, PKey};
 use crate::psn::Psn;
 use crate::time::Instant;
 use crate::wire::cm::{Body, CommId, Message};
@@ -180,7 +180,7 @@ impl Agent {
         u64::from(self.number) << 32 | u64::from(id.0.0.swap_bytes())
     }
 
-    /// Checks that a path begins at the device and keeps to one IP version.
+    /// Checks that a path begins at the device, keeps to one IP version, and is in a partition of the device.
     pub(super) fn check_path(&self, path: &CmPath) -> Result<(), Error> {
         if !self.config.gids.contains(&path.source) {
             return Err(Error::Source(path.source));
@@ -189,7 +189,13 @@ impl Agent {
             let (source_gid, destination) = (path.source, path.destination);
             return Err(Error::Family { source_gid, destination });
         }
-        Ok(())
+        self.pkey_index(path.pkey).map(|_| ()).ok_or(Error::PKey(path.pkey))
+    }
+
+    /// Returns the index of the device's P_Key for a partition; `None` if the device is no member.
+    pub(super) fn pkey_index(&self, pkey: PKey) -> Option<u16> {
+        let index = self.config.pkeys.iter().position(|own| own.matches(pkey))?;
+        u16::try_from(index).ok()
     }
 }
 

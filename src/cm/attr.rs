@@ -38,7 +38,10 @@ impl Agent {
             return has_service.then(|| initial_attr(QpType::Ud)).ok_or(Error::UnknownId(id));
         };
         match to {
-            QpState::Init => return Ok(init(conn)),
+            QpState::Init => {
+                let pkey_index = self.pkey_index(conn.path.pkey);
+                return Ok(QpAttr { pkey_index, ..init(conn) });
+            }
             QpState::Rtr | QpState::Rts => {}
             other => return Err(Error::NoAttributes(other)),
         }

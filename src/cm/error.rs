@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::engine::{QpState, QpType};
-use crate::ids::Gid;
+use crate::ids::{Gid, PKey};
 use crate::wire::cm::ServiceId;
 
 use super::state::State;
@@ -52,6 +52,9 @@ pub enum Error {
         /// Destination of the path.
         destination: Gid,
     },
+    /// The device is no member of the partition.
+    #[error("the device is no member of the partition of P_Key {0}")]
+    PKey(PKey),
     /// The type of the queue pair does not fit the call.
     #[error("{found} queue pairs do not {call}")]
     QpType {

@@ -122,7 +122,8 @@ impl Agent {
         // Replies and data go to the addresses in the REQ, so a translation of addresses on the way breaks the
         // connection. Linux does not check the peer's, and the connection does not come about.
         let is_as_sent = local.ip() == from.source && remote.ip() == from.destination;
-        if !is_as_sent || !self.config.gids.contains(&local) {
+        let is_member = self.pkey_index(req.pkey).is_some();
+        if !is_as_sent || !is_member || !self.config.gids.contains(&local) {
             let gid = self.config.gids.first().copied().unwrap_or_default();
             return Err((RejectReason::INVALID_GID, gid.0.to_vec()));
         }

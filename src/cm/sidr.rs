@@ -22,7 +22,7 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// [`Error::PrivateData`], [`Error::TooMany`], [`Error::Source`], [`Error::Family`].
+    /// [`Error::PrivateData`], [`Error::TooMany`], [`Error::Source`], [`Error::Family`], [`Error::PKey`].
     pub fn resolve_service(&mut self, now: Instant, request: SidrRequest) -> Result<ConnId, Error> {
         let SidrRequest { path, service, ip, private_data, retries, timeout } = request;
         self.check_path(&path)?;

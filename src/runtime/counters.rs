@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::cm;
 use crate::counter::{Counter, Family, Sample};
 use crate::ids::Qpn;
 use crate::port::PortCounters;
@@ -31,6 +32,8 @@ pub struct DeviceCounters {
     pub port: PortCounters,
     /// Counters of the interface.
     pub link: LinkCounters,
+    /// Counters of the connection manager.
+    pub cm: cm::Counters,
     /// Protocol counters of each queue pair.
     pub by_qp: Vec<(Qpn, Counters)>,
 }
@@ -39,12 +42,13 @@ impl DeviceCounters {
     pub(crate) fn of(shards: &Shards, name: &str, ip: IpAddr) -> Result<Self, DeviceError> {
         let (protocol, port) = Self::totals(shards)?;
         // All shards have the same interfaces.
-        let link = shards.first().with(|core, _| core.link_counters())?;
+        let (link, cm) =
+            shards.first().with(|core, _| (core.link_counters(), core.cm_counters()))?;
         let mut by_qp = Vec::new();
         for shard in shards.iter() {
             shard.with(|core, _| by_qp.extend(core.engine.counters_by_qp()))?;
         }
-        Ok(Self { name: name.to_owned(), ip, protocol, port, link, by_qp })
+        Ok(Self { name: name.to_owned(), ip, protocol, port, link, cm, by_qp })
     }
 
     /// Returns the sums over all engines and ports.
@@ -61,7 +65,8 @@ impl DeviceCounters {
 
     /// Returns every counter of the device.
     pub fn iter(&self) -> impl Iterator<Item = Counter> + use<> {
-        self.protocol.iter().chain(self.port.iter()).chain(self.link.iter())
+        let Self { protocol, port, link, cm, .. } = self;
+        protocol.iter().chain(port.iter()).chain(link.iter()).chain(cm.iter())
     }
 
     /// Returns the counters of the device and of each queue pair in the text format of Prometheus: metrics

@@ -2,7 +2,7 @@
 
 use softroce::cm::{Error, Event, IpVersion, Listen, RejectReason, ServiceId, State};
 use softroce::engine::QpType;
-use softroce::ids::{Gid, Mtu, Qpn};
+use softroce::ids::{Gid, Mtu, PKey, Qpn};
 use softroce::wire::cm::{Body, CommId, Guid, IpHeader, Message, Path, Rej, Req};
 
 use crate::side::*;
@@ -77,6 +77,21 @@ fn req_to_another_address_is_rejected_with_reason_12() {
     }
 }
 
+#[test]
+fn req_of_another_partition_is_rejected_with_reason_12() {
+    let mut t = Side::with(|config| config.pkeys = vec![PKey::DEFAULT, PKey(0x8007)]);
+    t.listen(QpType::Rc, 8);
+    let rej = rejected(&mut t, &message(Body::Req(Req { pkey: PKey(0x8008), ..req() })));
+    assert_eq!(RejectReason(rej.reason), RejectReason::INVALID_GID);
+    t.rx(Body::Req(Req { pkey: PKey(0x0007), ..req() }));
+    let id = t.request();
+    let init = t.agent.qp_attr(id, softroce::engine::QpState::Init).unwrap();
+    assert_eq!(init.pkey_index, Some(1));
+    let mut foreign = connect();
+    foreign.path.pkey = PKey(0x8008);
+    assert_eq!(t.agent.connect(t.now, foreign), Err(Error::PKey(PKey(0x8008))));
+}
+
 /// CM-17
 #[test]
 fn req_with_a_larger_path_mtu_is_rejected_with_reason_26() {
@@ -136,7 +151,7 @@ fn listener_with_an_address_precedes_one_with_any() {
         destination: peer6,
         traffic_class: 0,
         hop_limit: 64,
-        pkey: softroce::ids::PKey::DEFAULT,
+        pkey: PKey::DEFAULT,
     };
     let mad = softroce::cm::ReceivedMad { path, bytes };
     t.agent.handle_mad(t.now, &mad);

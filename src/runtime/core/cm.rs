@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::cm::{Agent, AgentConfig, Guid};
+use crate::cm::{Agent, AgentConfig, Counters, Guid};
 use crate::ids::Qpn;
 use crate::runtime::cm::CmEvents;
 use crate::runtime::core::Core;
@@ -84,6 +84,11 @@ impl Core {
     /// Returns whether the end of the process has to end connections.
     pub(crate) fn has_connections(&self) -> bool {
         self.cm.cm.as_ref().is_some_and(|cm| cm.events.has_connections())
+    }
+
+    /// Returns the counters of the connection manager: zeros before its first use.
+    pub(crate) fn cm_counters(&self) -> Counters {
+        self.cm.cm.as_ref().map(|cm| *cm.agent.counters()).unwrap_or_default()
     }
 
     /// Returns the events of the connection manager, once it is in use.
