@@ -10,6 +10,7 @@ use softroce::wire::{Datagram, Operation, Transport};
 
 use super::budget::FlowBudget;
 use super::cm_exchange::Negotiations;
+use super::conversation::{CmConversation, Conversations};
 use super::filter::Filter;
 use super::flow::Flow;
 use super::progress::{Step, StreamAnalyzer};
@@ -78,6 +79,10 @@ pub struct Analysis {
     pub start: Option<Duration>,
     /// What was found, those with the most bytes first.
     pub flows: Vec<Flow>,
+    /// Conversations of connection managers, in the order of their requests.
+    pub conversations: Vec<CmConversation>,
+    /// Conversations beyond the limit.
+    pub unlisted_conversations: u64,
 }
 
 /// Analyzes packets in the order in which they were captured.
@@ -97,6 +102,7 @@ pub struct Analyzer {
     filter: Filter,
     tracker: Tracker,
     negotiations: Negotiations,
+    conversations: Conversations,
     looped: LoopbackFilter,
     streams: Vec<StreamAnalyzer>,
     /// Index in `streams` of the newest of a direction; a UD direction has one for each sender.
@@ -124,6 +130,7 @@ impl Analyzer {
             filter,
             tracker: Tracker::new(limits.tracker),
             negotiations: Negotiations::default(),
+            conversations: Conversations::default(),
             looped: LoopbackFilter::default(),
             streams: Vec::new(),
             newest: HashMap::new(),
@@ -199,7 +206,15 @@ impl Analyzer {
         let streams = self.streams.into_iter().map(|stream| stream.finish(room));
         let mut flows = Flow::of(streams.collect());
         flows.retain(|flow| self.filter.has_flow(flow));
-        Analysis { counts: self.counts, duration: self.now, start: self.start, flows }
+        let (conversations, unlisted_conversations) = self.conversations.finish();
+        Analysis {
+            counts: self.counts,
+            duration: self.now,
+            start: self.start,
+            flows,
+            conversations,
+            unlisted_conversations,
+        }
     }
 
     /// Streams, requests in flight and points that are remembered now.
@@ -333,6 +348,7 @@ impl Analyzer {
     /// What the connection managers agree upon begins two streams.
     fn manage(&mut self, seen: &SeenPacket<'_>, message: &Message<'_>) {
         self.counts.rejected += u64::from(matches!(message.body, Body::Rej(_)));
+        self.conversations.message(seen, message, self.now);
         let Some(cm_exchange) = self.negotiations.message(seen, message, self.now) else { return };
         let (there, here) = (cm_exchange.there, cm_exchange.here);
         let transport = cm_exchange.transport;

@@ -116,7 +116,7 @@ impl Negotiations {
 }
 
 /// The service that a REQ asks for.
-const fn transport(code: u8, extended: u8) -> Transport {
+pub(super) const fn transport(code: u8, extended: u8) -> Transport {
     match (code, extended) {
         (1, _) => Transport::Uc,
         (2, _) => Transport::Rd,

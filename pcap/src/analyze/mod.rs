@@ -14,13 +14,14 @@
 //! | file | |
 //! |---|---|
 //! | `quantity`, `series`, `kind`, `figures` | numbers with their units, distributions, counts |
-//! | `cm_exchange`, `stream`, `flow`, `reason` | the results |
+//! | `cm_exchange`, `conversation`, `stream`, `flow`, `reason` | the results |
 //! | `progress` | adds packets to a stream |
 //! | `filter`, `analyzer` | takes the packets of a capture |
 
 mod analyzer;
 mod budget;
 mod cm_exchange;
+mod conversation;
 mod figures;
 mod filter;
 mod flow;
@@ -33,6 +34,7 @@ mod stream;
 
 pub use analyzer::{Analysis, Analyzer, Counts, Limits};
 pub use cm_exchange::{CmExchange, CmMessage};
+pub use conversation::{CmConversation, Outcome, Repeated, Steps, Subject};
 pub use figures::{Messages, Missing, Retransmissions, Waits};
 pub use filter::Filter;
 pub use flow::{Certainty, End, Flow};

@@ -9,8 +9,8 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use softroce::wire::cm;
 use softroce_pcap::analyze::{
-    self as pcap, Analysis, Bins, CmExchange, CmMessage, Distribution, Flow, Messages, Phase,
-    QUANTILES, Rate, Stream,
+    self as pcap, Analysis, Bins, CmConversation, CmExchange, CmMessage, Distribution, Flow,
+    Messages, Outcome, Phase, QUANTILES, Rate, Stream, Subject,
 };
 
 use crate::check::Icrc;
@@ -32,6 +32,8 @@ pub(super) fn whole<'a>(name: &'a str, analysis: &'a Analysis, traces: Traces) -
         start: analysis.start.as_ref().map(Duration::as_secs_f64),
         duration_s: seconds(analysis.duration),
         flows: analysis.flows.iter().map(|flow| ShownFlow::of(flow, traces)).collect(),
+        conversations: analysis.conversations.iter().map(conversation).collect(),
+        unlisted_conversations: analysis.unlisted_conversations,
     }
 }
 
@@ -53,6 +55,9 @@ struct Whole<'a> {
     start: Option<f64>,
     duration_s: f64,
     flows: Vec<ShownFlow>,
+    /// Conversations of connection managers.
+    conversations: Vec<Value>,
+    unlisted_conversations: u64,
 }
 
 /// Queue pair at one end of a flow.
@@ -368,6 +373,40 @@ fn rates(bins: &Bins) -> Value {
         "start_s": seconds(bins.start()),
         "bin_s": seconds(bins.width()),
         "gbit_per_s": bins.values().iter().map(rate).collect::<Vec<_>>(),
+    })
+}
+
+fn conversation(of: &CmConversation) -> Value {
+    let steps = &of.steps;
+    let time = |at: Option<u64>| at.map(seconds);
+    let (by, reason) = match of.outcome {
+        Outcome::Rejected(by, reason) => (Some(by), Some(reason.to_string())),
+        Outcome::Disconnected(by, _) => (Some(by), None),
+        Outcome::Resolved(status) => (Some(of.passive), Some(status.to_string())),
+        _ => (None, None),
+    };
+    json!({
+        "active": of.active,
+        "passive": of.passive,
+        "service": format!("0x{:016x}", of.service.0),
+        "transport": match of.subject {
+            Subject::Connection(transport) => transport.name(),
+            Subject::Service => "UD",
+        },
+        "outcome": of.outcome.name(),
+        "by": by,
+        "reason": reason,
+        "asked_s": seconds(steps.asked),
+        "answered_s": time(steps.answered),
+        "ready_s": time(steps.ready),
+        "ending_s": time(steps.ending),
+        "ended_s": time(steps.ended),
+        "repeated": {
+            "requests": of.repeated.requests,
+            "replies": of.repeated.replies,
+            "disconnects": of.repeated.disconnects,
+            "mras": of.repeated.delays,
+        },
     })
 }
 

@@ -4,8 +4,8 @@ use std::fmt::{self, Display};
 use std::io::{self, Write};
 
 use softroce_pcap::analyze::{
-    Analysis, Bins, CmExchange, CmMessage, Count, Digits, Distribution, End, Flow, Messages,
-    QUANTILES, Rate, Share, Size, Span, Stream,
+    Analysis, Bins, CmConversation, CmExchange, CmMessage, Count, Digits, Distribution, End, Flow,
+    Messages, Outcome, QUANTILES, Rate, Share, Size, Span, Stream, Subject,
 };
 
 use crate::hex::hex;
@@ -23,6 +23,7 @@ pub(super) fn report(
     if analysis.flows.len() > 1 {
         table(out, analysis)?;
     }
+    conversations(out, analysis, detailed.max(1))?;
     for (number, flow) in (1..).zip(&analysis.flows).take(detailed) {
         writeln!(out)?;
         self::flow(out, number, flow, palette)?;
@@ -273,6 +274,100 @@ fn network(stream: &Stream) -> String {
 fn listed(counts: &[(u64, &str)]) -> String {
     let parts = counts.iter().filter(|(count, _)| *count > 0);
     parts.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Writes a line for each conversation of connection managers, at most `most`: those that did not go as planned first.
+fn conversations(out: &mut impl Write, analysis: &Analysis, most: usize) -> io::Result<()> {
+    let mut listed: Vec<_> = analysis.conversations.iter().collect();
+    if listed.is_empty() {
+        return Ok(());
+    }
+    listed.sort_by_key(|conversation| is_plain(conversation));
+    writeln!(out, "\nconnection manager: {}", Count(listed.len() as u64, "conversation"))?;
+    for conversation in listed.iter().take(most) {
+        writeln!(out, "  {}", Told(conversation))?;
+    }
+    let more = listed.len().saturating_sub(most) as u64 + analysis.unlisted_conversations;
+    if more > 0 {
+        writeln!(out, "  {more} more")?;
+    }
+    Ok(())
+}
+
+/// Returns whether a conversation succeeded at the first attempt.
+fn is_plain(conversation: &CmConversation) -> bool {
+    let is_good = match conversation.outcome {
+        Outcome::Connected | Outcome::Disconnected(_, true) => true,
+        Outcome::Resolved(status) => status.0 == 0,
+        _ => false,
+    };
+    is_good && conversation.repeated == Default::default()
+}
+
+/// A conversation in one line.
+struct Told<'a>(&'a CmConversation);
+
+impl Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CmConversation { active, passive, service, steps, repeated, .. } = self.0;
+        write!(f, "{active} to {passive}, ")?;
+        match service.ip_port() {
+            Some((6, port)) => write!(f, "TCP port {port}")?,
+            Some((17, port)) => write!(f, "UDP port {port}")?,
+            _ => write!(f, "service 0x{:016x}", service.0)?,
+        }
+        match self.0.subject {
+            Subject::Connection(transport) => write!(f, " ({transport}): ")?,
+            Subject::Service => write!(f, " (datagrams): ")?,
+        }
+        let since = |from: u64, to: Option<u64>| {
+            to.map_or("?".to_owned(), |to| Span(to.saturating_sub(from)).to_string())
+        };
+        let ready = steps.ready.or(steps.answered);
+        let connected = format!(
+            "connected in {} (REP after {}, RTU after {} more)",
+            since(steps.asked, ready),
+            since(steps.asked, steps.answered),
+            since(steps.answered.unwrap_or(steps.asked), steps.ready)
+        );
+        match self.0.outcome {
+            Outcome::Unanswered => write!(f, "no answer")?,
+            Outcome::Replied => {
+                write!(f, "REP after {}, no RTU", since(steps.asked, steps.answered))?;
+            }
+            Outcome::Connected => write!(f, "{connected}")?,
+            Outcome::Rejected(by, reason) => {
+                let after = since(steps.asked, steps.ended);
+                write!(f, "rejected by {by} after {after}: {reason}")?;
+            }
+            Outcome::Disconnected(by, is_answered) => {
+                if steps.answered.is_some() {
+                    write!(f, "{connected}, ")?;
+                }
+                write!(f, "disconnected by {by}")?;
+                match is_answered {
+                    true => {
+                        let from = steps.ending.unwrap_or(steps.asked);
+                        write!(f, " (DREP after {})", since(from, steps.ended))?;
+                    }
+                    false => write!(f, ", no DREP")?,
+                }
+            }
+            Outcome::Resolved(status) => {
+                write!(f, "answered after {}: {status}", since(steps.asked, steps.answered))?;
+            }
+        }
+        let repeated = listed(&[
+            (repeated.requests, "requests again"),
+            (repeated.replies, "REPs again"),
+            (repeated.disconnects, "DREQs again"),
+            (repeated.delays, "MRAs"),
+        ]);
+        if !repeated.is_empty() {
+            write!(f, "; {repeated}")?;
+        }
+        Ok(())
+    }
 }
 
 fn cm_exchange(out: &mut impl Write, cm_exchange: &CmExchange) -> io::Result<()> {
