@@ -12,6 +12,8 @@ mod choice;
 mod completions;
 #[path = "verbs/connections.rs"]
 mod connections;
+#[path = "verbs/connections_process.rs"]
+mod connections_process;
 #[path = "verbs/counters.rs"]
 mod counters;
 #[path = "verbs/datagrams.rs"]

@@ -171,6 +171,22 @@ fn every_object_of_json_has_the_version_of_its_schema() {
 }
 
 #[test]
+fn both_sides_of_cm_verify_their_data() {
+    let server = ["cm", "listen", "--ip", "127.99.1.1", "--json"];
+    let client = ["cm", "connect", "--ip", "127.99.1.2", "127.99.1.1"];
+    let listener = Listener::start(&server);
+    let port = listener.port.clone();
+    let refused = error(&[&client[..], &["-p", "1"]].concat());
+    let expected = "roce: 127.99.1.1:1 rejects the connection: invalid service id (8)\n";
+    assert_eq!(refused, expected);
+    let ours = json(&[&client[..], &["-p", &port, "--json", "-n", "20", "-s", "1000"]].concat());
+    assert_eq!((&ours[0]["pings"], &ours[0]["damaged"]), (&20.into(), &0.into()));
+    let (status, theirs, _) = listener.finish();
+    let theirs: serde_json::Value = serde_json::from_str(&theirs).unwrap();
+    assert_eq!((status, &theirs["bytes"]), (Some(0), &20_000.into()));
+}
+
+#[test]
 fn colors_follow_the_option_and_the_environment() {
     let file = golden("rxe/rc_read.pcap");
     let check = |option: &[&str], variable: Option<&str>| {

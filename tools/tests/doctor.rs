@@ -101,6 +101,15 @@ fn missing_listener_and_closed_port_are_reported() {
 }
 
 #[test]
+fn connection_manager_of_a_device_answers_the_doctor() {
+    let _device = Listener::start(&["cm", "listen", "--ip", "127.99.0.7"]);
+    let (status, report) = doctor(&["127.99.0.7", "-p", "1"]);
+    assert_eq!(status, Some(0), "{report:#}");
+    assert_found(&report, "reach", "ok", "127.99.0.7 answers on UDP port 4791");
+    assert_found(&report, "connection-manager", "ok", "can connect by address and port (rdma_cm)");
+}
+
+#[test]
 fn listener_that_is_no_doctor_is_reported_and_other_checks_run() {
     let server = TcpListener::bind("127.99.0.6:0").unwrap();
     let port = server.local_addr().unwrap().port().to_string();
