@@ -12,6 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError, Weak};
+use std::thread::{self, ThreadId};
 
 use smallvec::SmallVec;
 
@@ -36,6 +37,8 @@ pub(crate) struct CmEvents {
     pending: Mutex<VecDeque<(ConnId, Event)>>,
     /// Held by the thread that delivers.
     delivery: Mutex<()>,
+    /// The thread that delivers.
+    deliverer: Mutex<Option<ThreadId>>,
 }
 
 /// Connections of requests whose listener is gone.
@@ -89,6 +92,7 @@ impl CmEvents {
                 // That thread looks for further events after it has unlocked.
                 Err(TryLockError::WouldBlock) => break,
             };
+            *lock(&self.deliverer) = Some(thread::current().id());
             loop {
                 let Some((conn, event)) = lock(&self.pending).pop_front() else { break };
                 let listener = match &event {
@@ -103,8 +107,16 @@ impl CmEvents {
                     None => {}
                 }
             }
+            *lock(&self.deliverer) = None;
         }
         orphans
+    }
+
+    /// Waits until no thread is delivering, unless the calling thread is. Without a lock.
+    pub(crate) fn wait_for_delivery(&self) {
+        if *lock(&self.deliverer) != Some(thread::current().id()) {
+            drop(lock(&self.delivery));
+        }
     }
 }
 

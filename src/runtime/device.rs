@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 
 use crate::ids::{Gid, PKey, PdId};
 use crate::mem::Memory;
@@ -62,7 +62,10 @@ impl Drop for Device {
         }
         self.shards.flush();
         self.shards.iter().for_each(|shard| shard.stop());
-        for thread in threads {
+        let own = thread::current().id();
+        // A task or a handler of events that the device's thread has run may drop the last handle: the thread ends then
+        // without being waited for.
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
             // Waiters have already received an error for a panic.
             let _ = thread.join();
         }

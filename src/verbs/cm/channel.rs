@@ -228,12 +228,12 @@ pub(super) fn check_device(event: &Event) -> Result<(), Error> {
 /// Returns the event for the program, and counts it. `None` if the id has been dropped.
 fn event(Queued { of, kind, .. }: Queued) -> Option<Event> {
     let (id, listener) = match of {
-        Owner::Id(id) => (id.upgrade()?, None),
+        Owner::Id(id) => (id.upgrade()?.id()?, None),
         // The listener may have been dropped since; then the request is dropped too, which rejects it.
-        Owner::Request(id, listener) => (id, Some(listener.upgrade()?)),
+        Owner::Request(id, listener) => (id, Some(listener.upgrade()?.id()?)),
     };
-    listener.as_ref().unwrap_or(&id).count_reported(&kind);
-    Some(Event { id: Id { inner: id }, listener: listener.map(|inner| Id { inner }), kind })
+    listener.as_ref().unwrap_or(&id).inner.count_reported(&kind);
+    Some(Event { id, listener, kind })
 }
 
 impl AsFd for EventChannel {

@@ -14,17 +14,17 @@ use crate::verbs::{self, Context, Mtu, OpenOptions};
 pub type Opener = fn(&dyn Fn() -> OpenOptions) -> Result<Context, verbs::Error>;
 
 /// How an id gets its device.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Choice<'a> {
+#[derive(Clone, Debug)]
+pub(super) struct Choice {
     /// The device that the program has chosen.
-    pub(super) chosen: Option<&'a Context>,
+    pub(super) chosen: Option<Context>,
     /// Opens the device otherwise.
     pub(super) opener: Opener,
 }
 
-impl Choice<'_> {
+impl Choice {
     /// Opens the device of a process that names no address, or returns another handle on it.
-    fn open_own(self, address: OwnAddress) -> Result<Context, verbs::Error> {
+    fn open_own(&self, address: OwnAddress) -> Result<Context, verbs::Error> {
         (self.opener)(&|| OpenOptions::default().own(address))
     }
 }
@@ -38,8 +38,8 @@ pub(super) struct Bound {
 }
 
 /// Returns the device for a bind to `ip`, which is not unspecified.
-pub(super) fn for_bind(choice: Choice<'_>, ip: IpAddr) -> Result<Bound, Error> {
-    let context = match choice.chosen {
+pub(super) fn for_bind(choice: &Choice, ip: IpAddr) -> Result<Bound, Error> {
+    let context = match &choice.chosen {
         Some(chosen) => chosen.clone(),
         None => match find_device(ip) {
             Some(device) => Context::of(device)?,
@@ -59,7 +59,7 @@ pub(super) fn for_bind(choice: Choice<'_>, ip: IpAddr) -> Result<Bound, Error> {
 }
 
 /// Opens the own device at `ip`, or elsewhere if that is a loopback address in use.
-fn open_at(choice: Choice<'_>, ip: IpAddr) -> Result<Context, Error> {
+fn open_at(choice: &Choice, ip: IpAddr) -> Result<Context, Error> {
     match choice.open_own(OwnAddress::At(ip)) {
         Err(error) if ip.is_loopback() && error.errno() == libc::EADDRINUSE => {
             Ok(choice.open_own(OwnAddress::Except(ip))?)
@@ -69,8 +69,8 @@ fn open_at(choice: Choice<'_>, ip: IpAddr) -> Result<Context, Error> {
 }
 
 /// Returns the device for a connection to `destination`.
-pub(super) fn for_destination(choice: Choice<'_>, destination: IpAddr) -> Result<Context, Error> {
-    if let Some(chosen) = choice.chosen {
+pub(super) fn for_destination(choice: &Choice, destination: IpAddr) -> Result<Context, Error> {
+    if let Some(chosen) = &choice.chosen {
         return Ok(chosen.clone());
     }
     let address = if destination.is_loopback() || destination.is_unspecified() {
@@ -90,8 +90,8 @@ pub(super) fn for_destination(choice: Choice<'_>, destination: IpAddr) -> Result
 }
 
 /// Returns the device for a listener without an address.
-pub(super) fn for_listener(choice: Choice<'_>) -> Result<Context, Error> {
-    match choice.chosen {
+pub(super) fn for_listener(choice: &Choice) -> Result<Context, Error> {
+    match &choice.chosen {
         Some(chosen) => Ok(chosen.clone()),
         None => Ok(choice.open_own(OwnAddress::Any)?),
     }

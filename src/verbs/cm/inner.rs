@@ -32,7 +32,7 @@ pub(super) enum Owner {
     /// An id that the program has.
     Id(Weak<IdInner>),
     /// A new id, which the event owns, and the listener.
-    Request(Arc<IdInner>, Weak<IdInner>),
+    Request(Id, Weak<IdInner>),
 }
 
 #[derive(Debug)]
@@ -159,6 +159,23 @@ pub(super) struct Conn {
 #[doc(alias = "rdma_cm_id")]
 pub struct Id {
     pub(super) inner: Arc<IdInner>,
+    _handle: Arc<Handle>,
+}
+
+/// Counts the handles of an id. Threads that deliver events own `inner` for a moment: the last handle ends the id, in the
+/// thread of the program.
+#[derive(Debug)]
+pub(super) struct Handle(pub(super) Arc<IdInner>);
+
+impl Id {
+    /// Returns the first handle of an id.
+    pub(super) fn of_new(inner: IdInner) -> Self {
+        let inner = Arc::new(inner);
+        let handle = Arc::new(Handle(Arc::clone(&inner)));
+        // Called once.
+        let _ = inner.handle.set(Arc::downgrade(&handle));
+        Self { inner, _handle: handle }
+    }
 }
 
 #[derive(Debug)]
@@ -170,10 +187,11 @@ pub(super) struct IdInner {
     pub(super) port_space: PortSpace,
     pub(super) qp_type: QpType,
     /// The device that the program has chosen.
-    pub(super) chosen: Option<Context>,
+    pub(super) chosen: Mutex<Option<Context>>,
+    handle: OnceLock<Weak<Handle>>,
     pub(super) channel: Mutex<Arc<ChannelInner>>,
     pub(super) state: Mutex<IdState>,
-    pub(super) conn: OnceLock<Conn>,
+    conn: Mutex<Option<Arc<Conn>>>,
     /// A request that the program has not accepted: it has no events.
     pub(super) is_silent: AtomicBool,
     /// Number of its events that the program has got.
@@ -196,7 +214,8 @@ impl IdInner {
             tag: AtomicU64::new(0),
             port_space,
             qp_type,
-            chosen,
+            chosen: Mutex::new(chosen),
+            handle: OnceLock::new(),
             channel: Mutex::new(channel),
             state: Mutex::new(IdState {
                 phase: Phase::Idle,
@@ -211,7 +230,7 @@ impl IdInner {
                 groups: Vec::new(),
                 next_group: 0,
             }),
-            conn: OnceLock::new(),
+            conn: Mutex::new(None),
             is_silent: AtomicBool::new(false),
             reported: AtomicU32::new(0),
             is_ended: AtomicBool::new(false),
@@ -219,8 +238,29 @@ impl IdInner {
     }
 
     /// Returns how this id gets its device.
-    pub(super) fn choice(&self) -> Choice<'_> {
-        Choice { chosen: self.chosen.as_ref(), opener: lock(&self.channel).opener }
+    pub(super) fn choice(&self) -> Choice {
+        Choice { chosen: lock(&self.chosen).clone(), opener: lock(&self.channel).opener }
+    }
+
+    /// Returns another handle, unless the last one has been dropped.
+    pub(super) fn id(self: &Arc<Self>) -> Option<Id> {
+        let handle = self.handle.get()?.upgrade()?;
+        Some(Id { inner: Arc::clone(self), _handle: handle })
+    }
+
+    /// Returns the connection, listener or service request of the id.
+    pub(super) fn conn(&self) -> Option<Arc<Conn>> {
+        lock(&self.conn).clone()
+    }
+
+    /// Sets the connection, listener or service request of the id.
+    pub(super) fn set_conn(&self, conn: Conn) {
+        *lock(&self.conn) = Some(Arc::new(conn));
+    }
+
+    /// Takes the connection, listener or service request of the id.
+    pub(super) fn take_conn(&self) -> Option<Arc<Conn>> {
+        lock(&self.conn).take()
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, IdState> {

@@ -49,7 +49,7 @@ impl Id {
         let local = state.local.ok_or_else(|| state.refuse("listen", Phase::Bound.text()))?;
         let context = match &state.context {
             Some(context) => context.clone(),
-            None => for_listener(inner.choice())?,
+            None => for_listener(&inner.choice())?,
         };
         if state.is_foreign {
             return Err(Error::ForeignLoopback { ip: local.ip(), device: context.ip() });
@@ -124,12 +124,13 @@ impl IdInner {
         let ip = address.ip().to_canonical();
         let bound = match ip.is_unspecified() {
             true => None,
-            false => Some(for_bind(self.choice(), ip)?),
+            false => Some(for_bind(&self.choice(), ip)?),
         };
         state.is_foreign = bound.as_ref().is_some_and(|bound| bound.is_foreign);
         let context = bound.map(|bound| bound.context);
         // A foreign address stands for every address of the device.
-        let known = context.as_ref().or(self.chosen.as_ref());
+        let chosen = self.choice().chosen;
+        let known = context.as_ref().or(chosen.as_ref());
         let bind = Bind {
             space: self.port_space,
             device: known.map(|context| number_of(&context.inner.device)),

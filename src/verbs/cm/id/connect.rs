@@ -163,17 +163,16 @@ impl IdInner {
             let id = act(cm, now)?;
             cm.events.register(id, sink);
             let (context, events) = (context.clone(), Arc::clone(&cm.events));
-            // The phase of the id allows one call only.
-            let _ = self.conn.set(Conn { context, events, id });
+            self.set_conn(Conn { context, events, id });
             Ok::<_, cm::Error>(())
         })?;
         Ok(started?)
     }
 
     /// Returns the connection of the id.
-    fn connection(&self, call: &'static str) -> Result<&Conn, Error> {
+    fn connection(&self, call: &'static str) -> Result<Arc<Conn>, Error> {
         let state = self.state();
-        match self.conn.get() {
+        match self.conn() {
             Some(conn) if state.phase == Phase::Connect => Ok(conn),
             _ => Err(state.refuse(call, Phase::Connect.text())),
         }
@@ -181,7 +180,7 @@ impl IdInner {
 
     fn accept(&self, state: &mut IdState, param: &ConnectParam<'_>) -> Result<(), Error> {
         let needed = "a request";
-        let conn = self.conn.get().ok_or_else(|| state.refuse("accept", needed))?;
+        let conn = self.conn().ok_or_else(|| state.refuse("accept", needed))?;
         state.require("accept", Phase::Connect)?;
         self.is_silent.store(false, Ordering::Relaxed);
         let private_data = param.private_data.to_vec();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::verbs::cm::inner::{Id, IdInner, Phase, lock};
+use crate::verbs::cm::inner::{Handle, Id, IdInner, Phase, lock};
 use crate::verbs::cm::ports::ports;
 
 use super::with_cm;
@@ -27,20 +27,25 @@ impl IdInner {
         if let Some(bind) = state.bind.take() {
             ports().release(bind);
         }
+        let context = state.context.take();
         drop(state);
-        if let Some(conn) = self.conn.get() {
+        let conn = self.take_conn();
+        if let Some(conn) = &conn {
             conn.events.remove(conn.id);
             // A failed device has no peers to notify.
             let _ = with_cm(&conn.context, |cm, now| cm.agent.destroy(now, conn.id));
+            // After this no event comes, and no other thread refers to the device for this id.
+            conn.events.wait_for_delivery();
         }
-        // After this no event comes. Withdrawn requests are rejected when they are dropped.
+        // Withdrawn requests are rejected when they are dropped, without a lock.
         let withdrawn = lock(&self.channel).withdraw(self.number);
-        drop(withdrawn);
+        let chosen = lock(&self.chosen).take();
+        drop((withdrawn, conn, context, chosen));
     }
 }
 
-impl Drop for IdInner {
+impl Drop for Handle {
     fn drop(&mut self) {
-        self.end();
+        self.0.end();
     }
 }

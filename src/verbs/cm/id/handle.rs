@@ -10,7 +10,7 @@ use crate::net::AddressVector;
 use crate::runtime::cm::CmSink;
 use crate::verbs::Context;
 use crate::verbs::cm::EventKind;
-use crate::verbs::cm::inner::{Conn, IdInner, Owner, Phase, Queued, lock};
+use crate::verbs::cm::inner::{Conn, Id, IdInner, Owner, Phase, Queued, lock};
 
 impl CmSink for IdInner {
     fn handle(self: Arc<Self>, conn: ConnId, event: Event) {
@@ -35,8 +35,8 @@ impl CmSink for IdInner {
             Event::Disconnected { answered } => EventKind::Disconnected { answered },
             Event::TimewaitExit => EventKind::TimewaitExit,
             Event::ServiceReply(reply) => {
-                let context = self.conn.get().map(|conn| &conn.context);
-                let address = context.map(|context| address_vector(context, &reply.path));
+                let conn = self.conn();
+                let address = conn.map(|conn| address_vector(&conn.context, &reply.path));
                 let address = address.unwrap_or(AddressVector::to(reply.path.destination));
                 EventKind::ServiceReply { reply, address }
             }
@@ -93,8 +93,8 @@ impl IdInner {
         (local, peer): Addresses,
         path: CmPath,
         qp_type: QpType,
-    ) -> Option<Arc<Self>> {
-        let listener = self.conn.get()?;
+    ) -> Option<Id> {
+        let listener = self.conn()?;
         let channel = Arc::clone(&lock(&self.channel));
         let new = Self::new(channel, self.port_space, qp_type, None);
         new.is_silent.store(true, Ordering::Relaxed);
@@ -104,15 +104,15 @@ impl IdInner {
         (state.local, state.peer, state.path) = (Some(local), Some(peer), Some(path));
         state.context = Some(context.clone());
         drop(state);
-        let _ = new.conn.set(Conn { context, events, id });
-        let new = Arc::new(new);
-        let sink: Weak<Self> = Arc::downgrade(&new);
+        new.set_conn(Conn { context, events, id });
+        let new = Id::of_new(new);
+        let sink: Weak<Self> = Arc::downgrade(&new.inner);
         listener.events.register(id, sink);
         Some(new)
     }
 
     /// Reports a request to this listener.
-    fn report_request(self: &Arc<Self>, new: Option<Arc<Self>>, kind: EventKind) {
+    fn report_request(self: &Arc<Self>, new: Option<Id>, kind: EventKind) {
         let Some(new) = new else { return };
         let channel = lock(&self.channel);
         let of = Owner::Request(new, Arc::downgrade(self));

@@ -86,8 +86,7 @@ impl Id {
         if let Some(context) = &chosen {
             channel.add_device(&context.inner.device);
         }
-        let inner = IdInner::new(channel, port_space, qp_type, chosen);
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self::of_new(IdInner::new(channel, port_space, qp_type, chosen)))
     }
 
     /// Returns the number of the id in this process, which no other id gets.
@@ -187,7 +186,7 @@ impl Id {
                 _ => Err(state.refuse("qp_attr", "asked for INIT, RTR or RTS")),
             };
         }
-        let Some(conn) = self.inner.conn.get() else {
+        let Some(conn) = self.inner.conn() else {
             return match to {
                 QpState::Init => Ok(InitAttr::Connected { access: Access::empty() }.into()),
                 _ => Err(state.refuse("qp_attr", "connected or connecting")),

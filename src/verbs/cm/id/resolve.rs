@@ -40,7 +40,7 @@ impl Id {
         state.require("resolve_addr", Phase::Bound)?;
         let device = match &state.context {
             Some(context) => context.clone(),
-            None => for_destination(self.inner.choice(), destination.ip())?,
+            None => for_destination(&self.inner.choice(), destination.ip())?,
         };
         let (by_route, destination) = route(&device, destination)?;
         let bound = state.local.map(|local| local.ip());
