@@ -349,27 +349,6 @@ fn private_data_of_a_request_has_a_limit() {
 }
 
 #[test]
-fn queue_pairs_of_every_shard_connect() {
-    let [near, far] = [(); 2].map(|()| Node::on(open_with(OpenOptions::default().shards(4))));
-    let (listener, address) = listen(&far);
-    for _ in 0..8 {
-        let [near_qp, far_qp] =
-            [&near, &far].map(|node| node.pd.create_qp(&QpConfig::rc(&node.cq)).unwrap());
-        let connecting =
-            Connecting::start(&near.ctx, address, &near_qp, &Connect::default()).unwrap();
-        let incoming = listener.accept(WAIT_LIMIT).unwrap();
-        let far_end = incoming.accept(&far_qp, &Accept::default()).unwrap();
-        let near_end = connecting.wait(WAIT_LIMIT).unwrap();
-        let write = SendRequest::write(1, near.mr.sge(..64), far.mr.remote(0));
-        near_qp.post_send(write.signaled()).unwrap();
-        assert_eq!(near.end(), (1, WcStatus::Success));
-        drop(near_end);
-        let events = [(); 2].map(|()| far_end.wait(WAIT_LIMIT).unwrap());
-        assert_eq!(events, [ConnectionEvent::Established, DISCONNECTED]);
-    }
-}
-
-#[test]
 fn tasks_connect_and_disconnect() {
     let (near, far) = nodes();
     let (listener, address) = listen(&far);

@@ -1,7 +1,7 @@
 //! Devices with several shards.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -585,6 +585,31 @@ fn every_shard_has_all_addresses_of_the_device() {
         qp.post_recv(RecvRequest::new(7, hub.mr.sge(..64))).unwrap();
         peer.run(SendRequest::send(1, SendData::inline(b"by another way")));
         assert_eq!(hub.next().wr_id, 7);
+    }
+}
+
+// ---- connection manager ----
+
+#[test]
+fn queue_pairs_of_every_shard_are_connected_by_address_and_port() {
+    let [near, far] = [(); 2].map(|()| Node::on(sharded(4)));
+    let listener = cm::Listener::bind(&far.ctx, "0.0.0.0:0".parse().unwrap()).unwrap();
+    let address = SocketAddr::new(far.ctx.ip(), listener.local_addr().port());
+    for _ in 0..8 {
+        let [near_qp, far_qp] =
+            [&near, &far].map(|node| node.pd.create_qp(&QpConfig::rc(&node.cq)).unwrap());
+        let options = cm::Connect::default();
+        let connecting = cm::Connecting::start(&near.ctx, address, &near_qp, &options).unwrap();
+        let incoming = listener.accept(WAIT_LIMIT).unwrap();
+        let far_end = incoming.accept(&far_qp, &cm::Accept::default()).unwrap();
+        let near_end = connecting.wait(WAIT_LIMIT).unwrap();
+        let write = SendRequest::write(1, near.mr.sge(..64), far.mr.remote(0));
+        near_qp.post_send(write.signaled()).unwrap();
+        assert_eq!(near.end(), (1, WcStatus::Success));
+        drop(near_end);
+        let events = [(); 2].map(|()| far_end.wait(WAIT_LIMIT).unwrap());
+        let disconnected = cm::ConnectionEvent::Disconnected { answered: true };
+        assert_eq!(events, [cm::ConnectionEvent::Established, disconnected]);
     }
 }
 
