@@ -68,6 +68,8 @@ pub struct OutgoingMad {
 pub(super) struct Gsi {
     received: VecDeque<ReceivedMad>,
     unsent: VecDeque<OutgoingMad>,
+    /// Responses to requests of other classes, which the driver passes to [`enqueue`](Self::enqueue).
+    responses: VecDeque<OutgoingMad>,
     next_psn: Psn,
     /// UDP source port of each source address in use.
     source_ports: SmallVec<[(IpAddr, u16); 1]>,
@@ -143,7 +145,11 @@ impl Gsi {
                 if let Some(head) = response.first_chunk_mut() {
                     answer.write(head);
                 }
-                self.enqueue(OutgoingMad { path, bytes: response }, counters);
+                if self.responses.len() < MAX_UNSENT {
+                    self.responses.push_back(OutgoingMad { path, bytes: response });
+                } else {
+                    counters.mads_unsent += 1;
+                }
                 Err(DropReason::MadUnsupported)
             }
             _ => Err(DropReason::MadUnsupported),
@@ -170,6 +176,11 @@ impl Gsi {
     /// Returns the next received datagram.
     pub(super) fn poll(&mut self) -> Option<ReceivedMad> {
         self.received.pop_front()
+    }
+
+    /// Returns the next response to a request of another class.
+    pub(super) fn poll_response(&mut self) -> Option<OutgoingMad> {
+        self.responses.pop_front()
     }
 
     /// Whether another datagram can be queued to be sent.

@@ -26,6 +26,12 @@ impl Engine {
         self.gsi.poll()
     }
 
+    /// Returns the next response of queue pair 1 to a request of another class, for
+    /// [`send_mad`](Self::send_mad): its UDP source port may not be agreed yet.
+    pub fn poll_mad_response(&mut self) -> Option<OutgoingMad> {
+        self.gsi.poll_response()
+    }
+
     /// Returns the next queue pair whose first packet since RTR arrived, in any state that receives.
     /// For a connection manager this is as good as an RTU. UD queue pairs are not reported.
     pub fn poll_first_packet(&mut self) -> Option<Qpn> {

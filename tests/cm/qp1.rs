@@ -148,6 +148,8 @@ fn request_of_another_class_is_answered_as_unsupported() {
         let mut request = packet();
         (request.payload[1], request.payload[2], request.payload[3]) = (class, 1, method);
         deliver(&mut engine, &request);
+        let response = engine.poll_mad_response().unwrap();
+        engine.send_mad(response, |_, wanted| wanted);
         let burst = burst(&mut engine).unwrap();
         let sent = Datagram::parse(burst.data()).unwrap();
         let mad = Mad::parse(sent.payload.first_chunk().unwrap());
@@ -159,6 +161,7 @@ fn request_of_another_class_is_answered_as_unsupported() {
         let mut other = packet();
         (other.payload[1], other.payload[3]) = (4, method);
         deliver(&mut engine, &other);
+        assert_eq!(engine.poll_mad_response(), None);
         assert!(burst(&mut engine).is_none());
     }
     assert_eq!(engine.counters().dropped(DropReason::MadUnsupported), 8);

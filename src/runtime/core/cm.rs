@@ -57,6 +57,10 @@ impl Core {
                 self.cm.first_packets.push(qpn);
             }
         }
+        while let Some(mad) = self.engine.poll_mad_response() {
+            let Self { engine, port, .. } = self;
+            engine.send_mad(mad, |from, wanted| port.source_port(from, wanted));
+        }
         while let Some(mad) = self.engine.poll_mad() {
             // Without random numbers there is no agent, and the sender repeats its message.
             let _ = self.with_cm(now, |cm| cm.agent.handle_mad(now, &mad));
