@@ -202,6 +202,16 @@ fn proposed_reply_stays_within_the_depths_of_the_request() {
     assert_eq!((least.responder_resources, least.initiator_depth), (0, 0));
 }
 
+/// CM-19
+#[test]
+fn guid_of_a_device_follows_its_address() {
+    let addresses = ["10.0.0.1", "10.0.0.2", "127.0.0.1", "fd00::1", "fd00::2", "fe80::1"];
+    let guids = addresses.map(|address| softroce::cm::Guid::of(address.parse().unwrap()));
+    let distinct: std::collections::HashSet<_> = guids.into_iter().collect();
+    assert_eq!(distinct.len(), addresses.len());
+    assert!(guids.iter().all(|guid| guid.0 != 0));
+}
+
 #[test]
 fn invalid_calls_change_nothing() {
     let mut t = Side::with(|config| config.max_ids = 2);
