@@ -316,6 +316,16 @@ fn write_with_immediate_without_a_receive_is_dropped() {
     takes(&mut t, 7, 1);
 }
 
+/// UC-06
+#[test]
+fn write_that_the_queue_pair_does_not_permit_is_dropped_silently() {
+    let access = full_access().difference(Access::REMOTE_WRITE);
+    let mut t = Script::responder(Link { access, ..uc() });
+    t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
+    assert_eq!((t.dropped(DropReason::Refused), t.state()), (1, QpState::Rts));
+    assert_eq!(bytes(&t.mem, 0, 8), [0; 8]);
+}
+
 /// UC-06: unknown key, key of another domain, out of bounds, missing rights; neither side receives an error.
 #[test]
 fn forbidden_write_is_dropped_silently() {

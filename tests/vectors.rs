@@ -361,6 +361,7 @@ fn vlan_tag_and_identification_are_parsed() {
     let untagged = [&vlan.frame()[..12], &vlan.frame()[16..]].concat();
     let (_, l3) = encap::ethernet(&untagged).unwrap();
     assert_eq!(icrc::of_ip_packet(l3).map(|(computed, _)| computed), Some(icrc(vlan.name())));
+    assert_eq!(encap::ethernet(&vlan.frame()).unwrap().1, l3);
 }
 
 #[test]

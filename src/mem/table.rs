@@ -613,7 +613,6 @@ mod tests {
         assert!(memory.local(PD, Lkey(0), 0, 0, LocalAccess::Write).unwrap().is_empty());
     }
 
-    /// MR-02
     #[test]
     fn table_enforces_its_limits() {
         let limits = MemoryLimits { max_mr: 2, max_mr_size: 4096, ..Default::default() };
@@ -627,6 +626,7 @@ mod tests {
         assert!(register(1).is_ok());
     }
 
+    /// MR-02
     #[test]
     fn registration_refuses_invalid_attributes() {
         let memory = memory();
