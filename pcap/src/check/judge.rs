@@ -50,7 +50,7 @@ fn sequence_event(event: &SequenceEvent, datagram: &Datagram<'_>) -> RawFinding 
                 None => "not captured before".to_owned(),
             };
             let late = if acknowledged { "; it was acknowledged" } else { "" };
-            let seen = format!("{} again, {first}{late}", line(datagram));
+            let seen = format!("{} retransmitted, {first}{late}", line(datagram));
             retransmission(seen, cause, unreliable)
         }
         SequenceEvent::Hole { first, count } => {
