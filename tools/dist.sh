@@ -26,7 +26,7 @@ export LC_ALL=C TZ=UTC
 umask 022
 
 PACKAGES=(binutils dpkg-dev gzip python3 xz-utils)
-TEST_PACKAGES=(bubblewrap debootstrap iproute2 lintian util-linux)
+TEST_PACKAGES=(bubblewrap debootstrap golang-github-containers-common iproute2 lintian python3-seccomp util-linux)
 
 # A tar archive whose bytes depend on names, modes and contents alone.
 tar_sorted() {

@@ -121,6 +121,17 @@ else:
         '"
 }
 
+# Runs a command in the image, as a user without privileges and without network. Leading options are those of bwrap.
+contained() {
+    local options=()
+    while [[ $1 == --* ]]; do
+        options+=("$1" "$2")
+        shift 2
+    done
+    bwrap --unshare-all --uid 1000 --gid 1000 --ro-bind "$DIST/image" / --proc /proc --dev /dev --tmpfs /tmp \
+        --clearenv --setenv PATH /usr/bin:/bin --chdir /tmp "${options[@]}" "$@"
+}
+
 image() {
     local root=$DIST/image layer
     rm -rf "$root"
@@ -140,8 +151,10 @@ for layer in manifest["layers"]:
     print(blob(layer)[0])
 EOF
     while read -r layer; do tar --directory "$root" -xzf "$layer"; done <"$DIST/layers.txt"
-    bwrap --unshare-all --uid 1000 --gid 1000 --ro-bind "$root" / --proc /proc --dev /dev --tmpfs /tmp --clearenv \
-        --setenv PATH /usr/bin:/bin --chdir /tmp bash -euc "$TRANSFER transfer roce run --"
+    contained bash -euc "$TRANSFER transfer roce run --"
+    # Under the default profile of a container runtime.
+    /usr/bin/python3 tools/dist/seccomp_bpf.py /usr/share/containers/seccomp.json >"$DIST/seccomp.bpf"
+    contained --seccomp 9 bash -euc "$TRANSFER transfer roce run -- && roce doctor" 9<"$DIST/seccomp.bpf"
     rm -rf "$root" "$DIST/layers.txt"
 }
 

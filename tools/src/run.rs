@@ -3,6 +3,7 @@
 mod captures;
 mod checked;
 mod folder;
+mod program;
 mod tree;
 
 use std::env;
@@ -25,7 +26,7 @@ use tree::DeviceFiles;
 /// File name of the library, in cargo's target directory and in packages.
 const LIBRARY: &str = "libibverbs.so";
 /// File name of the interposer that redirects programs to the files of [`tree`]; it is in the same directory.
-const PATHS: &str = "libsoftroce_paths.so";
+pub(crate) const PATHS: &str = "libsoftroce_paths.so";
 
 /// Exit status when the program is not found, as that of `env`.
 const NOT_FOUND: u8 = 127;
@@ -44,8 +45,14 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
     let brought = environment.via.as_ref().map(PortKind::addresses).unwrap_or_default();
     let ips = if environment.ips.is_empty() { &brought } else { &environment.ips };
     let device = DeviceFiles { name, ips };
-    let files = device.write(environment.paths.as_deref())?;
-    variables.push(("SOFTROCE_PATHS", files.into_os_string()));
+    let named = environment.paths.as_deref();
+    match device.write(named) {
+        Ok(files) => variables.push(("SOFTROCE_PATHS", files.into_os_string())),
+        Err(error) if named.is_some() => return Err(error),
+        Err(error) => output::warn(format_args!(
+            "programs that look below /sys/class/infiniband find no device: {error:#}"
+        )),
+    }
     if args.env {
         let mut out = output::stdout();
         for (name, value) in variables {
@@ -56,6 +63,9 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
     let Some((program, rest)) = args.command.split_first() else {
         bail!("expected a command to run")
     };
+    if let Some(obstacle) = program::obstacle(program) {
+        output::warn(obstacle);
+    }
     let mut command = Command::new(program);
     command.args(rest).envs(variables);
     let ended = if args.check { checked::run(&mut command) } else { Err(command.exec().into()) };
@@ -72,12 +82,25 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
     })
 }
 
+/// Returns the directory for the files that describe devices, which is created if it is missing.
+///
+/// # Errors
+///
+/// `named` belongs to another user, or no directory can be created.
+pub(crate) fn device_folder(named: Option<&Path>) -> anyhow::Result<PathBuf> {
+    tree::base(named).map(|folder| folder.path().to_owned())
+}
+
 /// Returns the path of the library: in the directory of the command, as cargo puts it, or in `../lib/softroce`.
-fn library(command: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn library(command: &Path) -> anyhow::Result<PathBuf> {
     let directory = command.parent().unwrap_or(Path::new("/"));
     let installed = directory.join("../lib/softroce");
     let is_complete = |place: &&Path| [LIBRARY, PATHS].iter().all(|file| place.join(file).exists());
     match [directory, &installed].into_iter().find(is_complete) {
+        Some(place) if !program::is_executable_place(place) => bail!(
+            "{}: the file system is mounted with noexec, so no program can load the library; install softroce elsewhere",
+            place.display()
+        ),
         Some(place) => {
             let library = place.join(LIBRARY);
             library.canonicalize().with_context(|| library.display().to_string())

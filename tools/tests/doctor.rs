@@ -7,7 +7,7 @@ mod roce;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 
-use roce::{Listener, alone, assert_found, error, finding, json, roce, scratch, stderr};
+use roce::{Listener, alone, assert_found, command, error, finding, json, roce, scratch, stderr};
 use serde_json::Value;
 
 /// Runs the command; returns its exit status and report.
@@ -143,4 +143,19 @@ fn impossible_checks_are_errors() {
     let (status, _, text) = listener.finish();
     assert_eq!(status, Some(2));
     assert!(text.starts_with("roce: the other side sent \"GET / HTTP/1.1\""), "{text}");
+}
+
+#[test]
+fn needs_of_programs_are_checked() {
+    let output = command(&["doctor", "--json", "--ip", "127.99.0.8"])
+        .env("XDG_RUNTIME_DIR", "/no/such/directory")
+        .env("LD_PRELOAD", "libm.so.6")
+        .output()
+        .unwrap();
+    let report = serde_json::from_slice(&output.stdout).unwrap();
+    assert_found(&report, "device-files", "ok", "roce run describes its device below /");
+    assert_found(&report, "preload", "note", "programs also preload libm.so.6");
+    assert_found(&report, "memory-calls", "ok", "copies by the kernel and shared memory");
+    assert_ne!(finding(&report, "libraries"), &Value::Null);
+    assert_eq!(output.status.code(), Some(0));
 }

@@ -12,6 +12,8 @@ mod loaders;
 mod namespace;
 #[path = "dropin/perftest.rs"]
 mod perftest;
+#[path = "dropin/places.rs"]
+mod places;
 #[path = "dropin/rdma_core.rs"]
 mod rdma_core;
 mod roce;

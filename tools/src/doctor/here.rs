@@ -50,6 +50,10 @@ pub(super) fn examine(
     for local in &wanted {
         findings.add(port(local, scope))?;
     }
+    if scope == Scope::All && wanted.iter().all(|local| local.ip.is_ipv4()) {
+        let text = "no interface has an IPv6 address: programs that use GIDs of IPv6 find none";
+        findings.add(Finding::note("ipv6", text))?;
+    }
     findings.add(kernel_rdma())?;
     let survey =
         |local: &LocalAddress| UdpPort::survey(&PortConfig { ip: local.ip, ..config.clone() });

@@ -3,6 +3,7 @@
 //! | module | checks |
 //! |---|---|
 //! | `here` | this machine |
+//! | `programs` | what `roce run` needs |
 //! | `session`, `listening` | the path between two machines, with a doctor at each end |
 //! | `unknown_peer`, `connection_manager` | the path to a machine without a doctor |
 
@@ -11,6 +12,7 @@ mod finding;
 mod here;
 mod listening;
 mod probe;
+mod programs;
 mod protocol;
 mod session;
 mod unknown_peer;
@@ -103,7 +105,8 @@ impl Doctor<'_> {
             (None, Some(_)) => Scope::Loopback,
             (None, None) => Scope::All,
         };
-        here::examine(&self.config(any), scope, findings)
+        here::examine(&self.config(any), scope, findings)?;
+        programs::examine(self.environment.paths.as_deref(), findings)
     }
 
     /// Opens the port at the address for a path; `route` is the local address on it.

@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, Flock, FlockArg, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
-use nix::unistd::{UnlinkatFlags, geteuid, mkdtemp, symlinkat, unlinkat};
+use nix::unistd::{AccessFlags, UnlinkatFlags, access, geteuid, mkdtemp, symlinkat, unlinkat};
 
 /// Permission bits that let another user write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -87,6 +87,11 @@ impl Folder {
     /// Returns the absolute path of the directory.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns whether files can be created in the directory.
+    pub(super) fn is_writable(&self) -> bool {
+        access(&self.path, AccessFlags::W_OK).is_ok()
     }
 
     /// Opens a directory in this one, and creates it if it is missing. Follows no link.

@@ -36,13 +36,7 @@ impl DeviceFiles<'_> {
             "the device's name is {:?}: expected a file name of at most {MAX_NAME_BYTES} bytes",
             self.name
         );
-        let base = match base {
-            Some(base) => Folder::named(base)?,
-            None => {
-                let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-                Folder::own(runtime.as_deref(), &env::temp_dir())?
-            }
-        };
+        let base = self::base(base)?;
         let ips: Vec<_> = self.ips.iter().map(ToString::to_string).collect();
         let at = if ips.is_empty() { String::new() } else { format!("@{}", ips.join(",")) };
         let root = base.below(format!("{}{at}", self.name).as_ref())?;
@@ -91,6 +85,22 @@ impl DeviceFiles<'_> {
             files.push((format!("{port}/gids/{index}"), groups(Gid::from(*ip))));
         }
         Ok(files)
+    }
+}
+
+/// Directory for temporary files where the usual one cannot be written to.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Opens the directory for the trees of all devices: `named`, or one of this user.
+pub(super) fn base(named: Option<&Path>) -> anyhow::Result<Folder> {
+    if let Some(named) = named {
+        return Folder::named(named);
+    }
+    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    match Folder::own(runtime.as_deref(), &env::temp_dir()) {
+        Ok(folder) if folder.is_writable() => Ok(folder),
+        // An earlier run may have left a directory on a file system that is read-only now.
+        usual => Folder::own(None, Path::new(SHARED_MEMORY)).or(usual),
     }
 }
 
