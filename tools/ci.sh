@@ -11,10 +11,10 @@ cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
 ALL=(packages format lints features tests mutations loom asan tsan memcheck linkers examples docs capture speed fuzz
-    namespaces unprivileged dropin pages soak dist rxe)
+    namespaces unprivileged dropin zoo pages soak dist rxe)
 PACKAGES=(binutils tshark iproute2 ethtool util-linux python3 groff-base g++ valgrind)
-DROPIN_PACKAGES=(binutils gcc ibverbs-utils iproute2 libc6-dev libfabric-bin libibverbs-dev openmpi-bin perftest
-    python3-mpi4py python3-pyverbs ucx-utils util-linux)
+DROPIN_PACKAGES=(binutils gcc ibverbs-utils infiniband-diags iproute2 libc6-dev libfabric-bin libibverbs-dev openmpi-bin
+    perftest python3-mpi4py python3-pyverbs ucx-utils util-linux)
 SANITIZER_PACKAGES=(binutils gcc ibverbs-utils libc6-dbg libc6-dev libibverbs-dev llvm python3 util-linux valgrind)
 RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux perftest)
 
@@ -161,6 +161,15 @@ dropin() {
     cp "$built"/release/{roce,lib{ibverbs,softroce_paths}.so} "$bin"
     chmod -R a+rX "$bin"
     as_nobody "$bin/roce" run -- ibv_devinfo -v
+}
+
+# Programs of other projects, each with its own verification: docs/COMPATIBILITY.md. About a minute; tools/zoo.py runs
+# single programs.
+zoo() {
+    # shellcheck disable=SC2046
+    installed gcc python3 hostname $(tools/zoo.py --packages)
+    cargo build --profile ci --package softroce-tools --package softroce-capi --package softroce-paths
+    tools/zoo.py --roce "$built"/ci/roce --write docs/COMPATIBILITY.md
 }
 
 # The console blocks of the pages, which must print what the pages show.

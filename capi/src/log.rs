@@ -8,8 +8,3 @@ use softroce::runtime::{LogLevel, log};
 pub(crate) fn failed(error: &dyn Display) {
     log(LogLevel::Error, error);
 }
-
-/// Reports why a call failed.
-pub(crate) fn refused(error: &dyn Display) {
-    log(LogLevel::Info, error);
-}

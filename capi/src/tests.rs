@@ -154,7 +154,7 @@ fn message_passes_through_structures_of_c() {
     seen.sort_by_key(|wc| wc.wr_id);
     let [received, sent] = seen;
     assert_eq!((received.status, received.opcode, received.byte_len), (0, 128, 5));
-    assert_eq!((received.wc_flags, received.imm_or_key), (abi::WC_WITH_IMM, imm));
+    assert_eq!((received.wc_flags, received.imm_or_key), (abi::WC_GRH | abi::WC_WITH_IMM, imm));
     assert_eq!((sent.status, sent.opcode), (0, 0));
     assert_eq!(&memory, b"hellohello");
 

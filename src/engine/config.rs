@@ -8,7 +8,7 @@ use crate::transport::window::DEFAULT_RECEIVE_BUFFER;
 /// Configuration of an engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// The GID table, indexed by `sgid_index`: one slot for each address of the device.
+    /// The GID table, indexed by `sgid_index`: each address of the device has one slot or several.
     pub gids: Vec<Gid>,
     /// The P_Key table, indexed by `pkey_index`: the partitions of the port, with full or limited
     /// membership. It has at least one entry.

@@ -68,6 +68,7 @@ pub use attr::{AttrMask, InitAttr, MigState, Peer, QpAttr, QpState, QpType, RtrA
 pub use config::Config;
 pub use create::{CreateError, QpInit};
 pub use flat::FlatAttr;
+pub use gids::{MIN_GID_TABLE_LEN, gid_table};
 pub use gsi::{MadPath, OutgoingMad, ReceivedMad};
 pub use mcast::McastError;
 pub use pace::RateLimit;

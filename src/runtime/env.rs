@@ -24,7 +24,7 @@ pub struct Variable {
 }
 
 /// All environment variables. An empty one counts as not set.
-pub const VARIABLES: [Variable; 13] = [
+pub const VARIABLES: [Variable; 14] = [
     Variable {
         name: "SOFTROCE_IP",
         value: "an IP address of this machine, or several with commas between",
@@ -68,7 +68,7 @@ pub const VARIABLES: [Variable; 13] = [
     Variable {
         name: "SOFTROCE_LOG",
         value: "off, error, warn, info, debug or trace",
-        meaning: "the level of messages on standard error; default: warn, and errors in C programs",
+        meaning: "the level of messages on standard error; info reports why each call of a C program was refused; default: warn, and the first refused call",
     },
     Variable {
         name: "SOFTROCE_SOURCE_PORT",
@@ -84,6 +84,11 @@ pub const VARIABLES: [Variable; 13] = [
         name: "SOFTROCE_SHARDS",
         value: "1, 2, 4, 8, 16, 32 or 64",
         meaning: "the number of shards of the device, each with a lock, a thread and a socket, so that its packets are processed on several CPUs; default: 1",
+    },
+    Variable {
+        name: "SOFTROCE_EXPLAIN",
+        value: "a file name",
+        meaning: "the existing file to which each C program appends its first refused call and its first completion with an error, for roce run --explain",
     },
     Variable {
         name: "SOFTROCE_PATHS",
@@ -123,6 +128,8 @@ pub struct Environment {
     pub via: Option<PortKind>,
     /// `SOFTROCE_SHARDS`.
     pub shards: Option<u8>,
+    /// `SOFTROCE_EXPLAIN`.
+    pub explain: Option<PathBuf>,
     /// `SOFTROCE_PATHS`.
     pub paths: Option<PathBuf>,
 }
@@ -219,6 +226,7 @@ impl Environment {
             "SOFTROCE_VIA" => {
                 self.via = Some(text.parse().map_err(|error| wrong(format!("{error}")))?)
             }
+            "SOFTROCE_EXPLAIN" => self.explain = Some(value.into()),
             "SOFTROCE_PATHS" => self.paths = Some(value.into()),
             "SOFTROCE_COUNTERS" => self.counters = Some(value.into()),
             _ => self.pcap = Some(value.into()),
@@ -279,6 +287,7 @@ mod tests {
             "4791",
             "udp",
             "4",
+            "/run/explain",
             "/run/paths",
         ];
         let all = VARIABLES.iter().zip(values);
@@ -298,6 +307,7 @@ mod tests {
             source_port: Some(4791),
             via: Some(PortKind::Udp),
             shards: Some(4),
+            explain: Some("/run/explain".into()),
             paths: Some("/run/paths".into()),
         };
         assert_eq!(Environment::from_variables(lookup), Ok(expected));

@@ -9,13 +9,18 @@ use crate::sys::PerProcess;
 /// Level without `SOFTROCE_LOG`.
 const DEFAULT_LEVEL: LogLevel = LogLevel::Warn;
 
+/// Value of `SOFTROCE_LOG`. Opening a device reports errors in the environment.
+static MAX_LEVEL: PerProcess<Option<LogLevel>> =
+    PerProcess::new(|_| Environment::read().ok().and_then(|found| found.log));
+
+/// Returns whether `SOFTROCE_LOG` is set. Otherwise the program may know nothing of it.
+pub fn is_log_level_set() -> bool {
+    MAX_LEVEL.get().is_some()
+}
+
 /// Writes a line to standard error, unless the level of the program (`SOFTROCE_LOG`, else warnings) is below its own.
 pub fn log(level: LogLevel, message: &dyn Display) {
-    static MAX_LEVEL: PerProcess<LogLevel> = PerProcess::new(|_| {
-        // Opening a device reports errors in the environment.
-        Environment::read().ok().and_then(|found| found.log).unwrap_or(DEFAULT_LEVEL)
-    });
-    if level <= *MAX_LEVEL.get() {
+    if level <= MAX_LEVEL.get().unwrap_or(DEFAULT_LEVEL) {
         // A program may have closed it.
         let _ = writeln!(stderr(), "softroce: {message}");
     }

@@ -54,7 +54,7 @@ pub use clock::{now, wall_clock};
 pub use counters::DeviceCounters;
 pub use device_error::DeviceError;
 pub use env::{EnvError, Environment, LogLevel, VARIABLES, Variable};
-pub use log::log;
+pub use log::{is_log_level_set, log};
 pub use moderation::Moderation;
 pub use open::loopback_addresses;
 pub use open_error::OpenError;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::thread::{self, JoinHandle};
 
-use crate::engine::{Config, Engine};
-use crate::ids::{Gid, Mtu, PKey};
+use crate::engine::{Config, Engine, gid_table};
+use crate::ids::{Mtu, PKey};
 use crate::mem::Memory;
 use crate::net::ROCE_PORT;
 use crate::port::capture::{Capture, Shared};
@@ -276,7 +276,7 @@ impl Device {
         let (ports, active_mtu) = config.open_ports(lease.ips(), &*opener)?;
         let os = |what| move |source| OpenError::Os { what, source };
         let memory = Arc::new(Memory::new(random().map_err(os("random numbers"))?));
-        let gids: Vec<_> = lease.ips().iter().copied().map(Gid::from).collect();
+        let gids = gid_table(lease.ips());
         let buffers = ports.iter().map(|port| port.info().receive_buffer as u64);
         let receive_buffer = buffers.min().unwrap_or_default();
         let engines = Config {

@@ -57,7 +57,7 @@ pub enum OpenError {
         device: IpAddr,
     },
     /// An address is given twice.
-    #[error("{ip} is given twice: each address of a device has one place in its GID table")]
+    #[error("{ip} is given twice: the addresses of a device differ")]
     SameAddress {
         /// The address.
         ip: IpAddr,

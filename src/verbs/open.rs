@@ -65,7 +65,8 @@ impl OpenOptions {
 
     /// Adds an address of the same or another interface, IPv4 or IPv6. It becomes the next entry of the GID
     /// table, where the device's first address has index 0; `sgid_index` selects the source address of a
-    /// connection or a datagram. The device receives packets at all its addresses.
+    /// connection or a datagram. The device receives packets at all its addresses. A table of fewer than four
+    /// addresses repeats them, up to index 3.
     ///
     /// An address belongs to one device. The device is opened with all of them or not at all.
     ///

@@ -49,7 +49,8 @@ impl Context {
     /// Returns the GID with this index.
     ///
     /// The table contains the addresses with which the device was [opened](super::OpenOptions::also_ip), in that
-    /// order. Each address keeps its index: while no interface has the address, the entry is [`Gid::EMPTY`].
+    /// order. A device with fewer than four addresses lists them again up to index 3, as adapters do: programs have
+    /// such indices built in. Each address keeps its indices: while no interface has the address, its entries are [`Gid::EMPTY`].
     /// [`AsyncEvent::GidChange`](super::AsyncEvent::GidChange) reports changes. The address of a VLAN interface is a
     /// valid entry.
     ///
@@ -77,10 +78,11 @@ impl Context {
     /// let ctx = Context::open(OpenOptions::loopback())?;
     /// let entry = ctx.query_gid_ex(0)?;
     /// assert_eq!((entry.ip(), entry.gid_index, entry.port_num), (ctx.ip(), 0, 1));
-    /// assert_eq!(ctx.query_gid_table()?, [entry]);
+    /// assert_eq!(ctx.query_gid_table()?[0], entry);
+    /// assert_eq!(ctx.query_gid(3)?, entry.gid);
     /// assert_eq!(
-    ///     ctx.query_gid_ex(1).unwrap_err().to_string(),
-    ///     "index 1 is not in the GID table, which has 1"
+    ///     ctx.query_gid_ex(4).unwrap_err().to_string(),
+    ///     "index 4 is not in the GID table, which has 4"
     /// );
     /// # Ok::<(), Error>(())
     /// ```

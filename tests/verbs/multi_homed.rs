@@ -139,34 +139,57 @@ fn multicast_arrives_once_and_its_sender_chooses_the_source() {
 fn gid_table_has_the_addresses_in_order() {
     let (ctx, ips) = device(3);
     let gids: Vec<_> = ips.iter().copied().map(Gid::from).collect();
+    let gids = [&gids[..], &gids[..1]].concat();
     assert_eq!((ctx.ip(), ctx.device_info().unwrap().gids), (ips[0], gids.clone()));
     let table = ctx.query_gid_table().unwrap();
     assert_eq!(table.iter().map(|entry| entry.gid).collect::<Vec<_>>(), gids);
     assert!(table.iter().all(|entry| entry.ndev_ifindex == table[0].ndev_ifindex));
-    let refused = ctx.query_gid(3).unwrap_err();
-    assert_eq!(refused.to_string(), "index 3 is not in the GID table, which has 3");
+    let refused = ctx.query_gid(4).unwrap_err();
+    assert_eq!(refused.to_string(), "index 4 is not in the GID table, which has 4");
+}
+
+#[test]
+fn every_gid_index_of_one_address_carries_writes_and_datagrams() {
+    let (here, there) = (open(), open());
+    let table = here.query_gid_table().unwrap();
+    let expected = [0, 1, 2, 3].map(|index| (index, here.ip()));
+    assert_eq!(
+        table.iter().map(|entry| (entry.gid_index, entry.ip())).collect::<Vec<_>>(),
+        expected
+    );
+    for index in 0..4 {
+        let (near, far) = (Node::on(here.clone()), Node::on(there.clone()));
+        connect([(&near, index), (&far, 3 - index)]);
+        write(&near, &far, u32::from(index) + 1);
+    }
+    let (near, far) = (datagrams(here, 4), datagrams(there, 4));
+    for index in 0..4 {
+        tell(&near, index, far.qp.endpoint().gid, far.qp.qpn(), 10 + index);
+        let (number, back) = heard(&far);
+        assert_eq!((number, back.sgid_index, back.gid), (10 + index, 0, near.qp.endpoint().gid));
+    }
 }
 
 #[test]
 fn gid_index_beyond_the_table_is_refused() {
     let (ctx, _) = device(2);
     let (node, peer) = (Node::on(ctx), open());
-    let options = ConnectOptions { sgid_index: 2, ..single_attempt() };
+    let options = ConnectOptions { sgid_index: 4, ..single_attempt() };
     let there = Endpoint { gid: peer.query_gid(0).unwrap(), ..node.qp.endpoint() };
     let text = |result: Result<(), Error>| result.unwrap_err().to_string();
     assert_eq!(
         text(node.qp.connect(&there, &options)),
-        format!("queue pair {}: AV names source GID 2 of 2", node.qp.qpn())
+        format!("queue pair {}: AV names source GID 4 of 4", node.qp.qpn())
     );
     assert_eq!(
-        text(node.qp.endpoint_at(2).map(drop)),
-        "index 2 is not in the GID table, which has 2"
+        text(node.qp.endpoint_at(4).map(drop)),
+        "index 4 is not in the GID table, which has 4"
     );
-    let av = AddressVector { sgid_index: 2, ..AddressVector::to(there.gid) };
+    let av = AddressVector { sgid_index: 4, ..AddressVector::to(there.gid) };
     let rest = "no such GID, or not of one IP version";
     assert_eq!(
         text(node.pd.create_ah(av).map(drop)),
-        format!("no way to {} from source GID 2: {rest}", there.gid)
+        format!("no way to {} from source GID 4: {rest}", there.gid)
     );
 }
 
@@ -201,14 +224,14 @@ fn open_error_names_the_bound_address_and_closes_the_others() {
 fn device_is_shared_by_contexts_with_equal_options() {
     let (ctx, ips) = device(2);
     for same in [&ips[..], &ips[..1]] {
-        assert_eq!(open_at(same).unwrap().device_info().unwrap().gids.len(), 2);
+        assert_eq!(open_at(same).unwrap().device_info().unwrap().gids.len(), 4);
     }
     let refused = |ips: &[IpAddr]| open_at(ips).unwrap_err().to_string();
     let rest = "is open already; options must be given when it is opened first";
     let more = [&ips[..], &[fresh_ip()]].concat();
     assert_eq!(refused(&more), format!("the device at {} {rest}", ctx.ip()));
     let twice = fresh_ip();
-    let expected = "is given twice: each address of a device has one place in its GID table";
+    let expected = "is given twice: the addresses of a device differ";
     assert_eq!(refused(&[twice, fresh_ip(), twice]), format!("{twice} {expected}"));
     let many: Vec<_> = (0..257).map(|_| fresh_ip()).collect();
     assert_eq!(refused(&many), "257 addresses are given: a device takes 256 at most");
@@ -263,7 +286,8 @@ fn subprocess_with_an_interface() {
         let expected = format!("GID {leaving} is empty: no interface has {}", ips[index]);
         assert_eq!(gone, expected);
         let table = ctx.query_gid_table().unwrap();
-        assert_eq!(table.iter().map(|entry| entry.gid_index).collect::<Vec<_>>(), [1 - index]);
+        let left: Vec<_> = table.iter().map(|entry| entry.gid_index).collect();
+        assert_eq!(left, [1 - index, 3 - index]);
         let info = ctx.device_info().unwrap();
         assert_eq!((info.port_state, info.gids[index]), (PortState::Active, Gid::EMPTY));
         // New connections from that address fail, and the other address is not affected.

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
+use softroce::engine::{MIN_GID_TABLE_LEN, gid_table};
 use softroce::port::{Direction, PortKind, Sink};
 use softroce::runtime::Environment;
 use softroce::time::Instant;
@@ -101,25 +102,22 @@ impl DeviceArgs {
     ///
     /// # Errors
     ///
-    /// The GID table has no such index. Without named addresses it has one GID.
+    /// The GID table has no such index.
     pub(crate) fn address_of(&self, gid_index: u8) -> anyhow::Result<Option<IpAddr>> {
         let ips = self.addresses(&Environment::read()?, None);
-        let last = ips.len().saturating_sub(1);
-        let ip = ips.get(usize::from(gid_index)).copied();
-        if usize::from(gid_index) > last {
-            let table = match &ips[..] {
-                [] => "index 0 only".to_owned(),
-                ips => {
-                    let gids = ips.iter().enumerate().map(|(index, ip)| format!("{index} ({ip})"));
+        let table = gid_table(&ips);
+        if usize::from(gid_index) >= table.len().max(MIN_GID_TABLE_LEN) {
+            let table = match &table[..] {
+                [] => format!("indices 0 to {} only", MIN_GID_TABLE_LEN - 1),
+                table => {
+                    let gids = table.iter().enumerate();
+                    let gids = gids.map(|(index, gid)| format!("{index} ({})", gid.ip()));
                     gids.collect::<Vec<_>>().join(", ")
                 }
             };
-            bail!(
-                "GID index {gid_index} is out of range: the GID table of the device has {table}; --ip A,B \
-                 makes a table of several addresses"
-            );
+            bail!("GID index {gid_index} is out of range: the GID table of the device has {table}");
         }
-        Ok(ip)
+        Ok(table.get(usize::from(gid_index)).map(|gid| gid.ip()))
     }
 
     /// Creates the capture file, if one is requested.

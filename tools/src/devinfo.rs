@@ -1,6 +1,6 @@
 //! `roce devinfo`: attributes of the device, in the format of `ibv_devinfo`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -83,7 +83,9 @@ fn print(out: &mut impl Write, info: &DeviceInfo, verbose: bool) -> io::Result<(
     }
     if verbose {
         let port = &info.port;
-        let ips: Vec<_> = gids(info).map(|(_, gid)| gid.ip().to_string()).collect();
+        let mut ips: Vec<_> = gids(info).map(|(_, gid)| gid.ip().to_string()).collect();
+        let mut seen = HashSet::new();
+        ips.retain(|ip| seen.insert(ip.clone()));
         line(out, 2, "address", format!("{} UDP port 4791", ips.join(", ")))?;
         line(out, 2, "interface_mtu", port.link_mtu)?;
         line(out, 2, "receive_buffer", port.receive_buffer)?;

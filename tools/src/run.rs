@@ -2,8 +2,10 @@
 
 mod captures;
 mod checked;
+mod explained;
 mod folder;
 mod program;
+mod supervised;
 mod tree;
 
 use std::env;
@@ -21,6 +23,7 @@ use softroce::runtime::Environment;
 use crate::cli::RunArgs;
 use crate::outcome::Outcome;
 use crate::output;
+use explained::Reports;
 use tree::DeviceFiles;
 
 /// File name of the library, in cargo's target directory and in packages.
@@ -63,12 +66,20 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
     let Some((program, rest)) = args.command.split_first() else {
         bail!("expected a command to run")
     };
+    let mut command = Command::new(program);
+    command.args(rest).envs(variables);
     if let Some(obstacle) = program::obstacle(program) {
         output::warn(obstacle);
     }
-    let mut command = Command::new(program);
-    command.args(rest).envs(variables);
-    let ended = if args.check { checked::run(&mut command) } else { Err(command.exec().into()) };
+    let reports = args.explain.then(|| Reports::of(&mut command)).transpose()?;
+    let ended = match (args.check, &reports) {
+        (true, _) => checked::run(&mut command),
+        (false, Some(_)) => supervised::run(&mut command),
+        (false, None) => Err(command.exec().into()),
+    };
+    if let (Some(reports), Ok(Outcome::Status(status))) = (reports, &ended) {
+        output::warn(format_args!("exit status {status}: {}", reports.explanation()));
+    }
     ended.or_else(|error| match error.downcast_ref::<io::Error>() {
         Some(start) => {
             let status = match start.kind() {

@@ -4,6 +4,8 @@
 
 #[path = "dropin/ends.rs"]
 mod ends;
+#[path = "dropin/habits.rs"]
+mod habits;
 #[path = "dropin/hostile.rs"]
 mod hostile;
 #[path = "dropin/loaders.rs"]

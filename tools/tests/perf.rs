@@ -95,10 +95,10 @@ fn chosen_gid_is_measured() {
             assert_eq!(packet["pkey"], ours);
         }
     }
-    let text = error(&["perf", "ceiling", "-x", "2", &ips]);
-    let table = format!("has 0 ({first}), 1 ({second}); ");
+    let text = error(&["perf", "ceiling", "-x", "4", &ips]);
+    let table = format!("has 0 ({first}), 1 ({second}), 2 ({first}), 3 ({second})\n");
     assert!(
-        text.starts_with("roce: GID index 2 is out of range: ") && text.contains(&table),
+        text.starts_with("roce: GID index 4 is out of range: ") && text.contains(&table),
         "{text}"
     );
 }

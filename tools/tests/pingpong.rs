@@ -288,7 +288,7 @@ fn devinfo_shows_every_gid_and_partition() {
         of_key.map(|rest| rest.trim().to_owned()).collect::<Vec<_>>()
     };
     let gid = |index: usize, ip: &str| format!("{index}]:               ::ffff:{ip}, RoCE v2");
-    assert_eq!(of("GID["), [gid(0, &second), gid(1, &first)]);
+    assert_eq!(of("GID["), [gid(0, &second), gid(1, &first), gid(2, &second), gid(3, &first)]);
     assert_eq!(of("PKEY["), ["0]:              0xffff", "1]:              0x8001"]);
     assert_eq!(of("address:"), [format!("{second}, {first} UDP port 4791")]);
     let refused = error(&["devinfo", "--ip", &format!("{first},{first}")]);

@@ -1,63 +1,12 @@
 //! The frame of each function that C calls: it catches panics, and returns errors as C expects them.
 
+use std::any::type_name;
 use std::ffi::c_int;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use nix::errno::Errno as System;
-use softroce::verbs::{Error, cm};
-
+use super::errno::Errno;
+use super::report;
 use crate::abi::Handle;
-use crate::log;
-
-/// An error number of C.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Errno(pub(crate) c_int);
-
-impl Errno {
-    pub(crate) const INVALID: Self = Self(System::EINVAL as c_int);
-    pub(crate) const UNSUPPORTED: Self = Self(System::EOPNOTSUPP as c_int);
-    pub(crate) const NO_ENTRY: Self = Self(System::ENOENT as c_int);
-    pub(crate) const BUSY: Self = Self(System::EBUSY as c_int);
-    pub(crate) const IO: Self = Self(System::EIO as c_int);
-    pub(crate) const NO_MEMORY: Self = Self(System::ENOMEM as c_int);
-    pub(crate) const NO_SPACE: Self = Self(System::ENOSPC as c_int);
-    pub(crate) const NO_SYSTEM_CALL: Self = Self(System::ENOSYS as c_int);
-    pub(crate) const NO_DEVICE: Self = Self(System::ENODEV as c_int);
-    pub(crate) const AGAIN: Self = Self(System::EAGAIN as c_int);
-
-    /// Stores the number in `errno`.
-    fn set(self) {
-        System::set_raw(self.0);
-    }
-}
-
-impl From<Error> for Errno {
-    fn from(error: Error) -> Self {
-        log::refused(&error);
-        Self(error.errno())
-    }
-}
-
-impl From<cm::Error> for Errno {
-    fn from(error: cm::Error) -> Self {
-        log::refused(&error);
-        Self(error.errno())
-    }
-}
-
-impl From<System> for Errno {
-    fn from(error: System) -> Self {
-        Self(error as c_int)
-    }
-}
-
-impl From<io::Error> for Errno {
-    fn from(error: io::Error) -> Self {
-        log::refused(&error);
-        Self(error.raw_os_error().unwrap_or(System::EIO as c_int))
-    }
-}
 
 /// Returns a count, index or offset of C.
 ///
@@ -65,22 +14,35 @@ impl From<io::Error> for Errno {
 ///
 /// `EINVAL` if it is negative or too large.
 pub(crate) fn size_from(number: impl TryInto<usize>) -> Result<usize, Errno> {
-    number.try_into().map_err(|_| Errno::INVALID)
+    number
+        .try_into()
+        .map_err(|_| Errno::invalid("a count, an index or an offset is negative or too large"))
 }
 
-/// Runs the body of a function, and stores its error in `errno`. A panic becomes `EIO`, because it must not
-/// unwind into frames of C; its message is then already on standard error.
-fn run<R>(body: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
-    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Errno::IO));
-    if let Err(errno) = result {
+/// Runs the body of a function, reports its error, and stores the number in `errno`. A panic becomes `EIO`, because it
+/// must not unwind into frames of C; its message is then already on standard error.
+fn run<R, F: FnOnce() -> Result<R, Errno>>(body: F) -> Result<R, Errno> {
+    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| Err(Errno::panicked()));
+    if let Err(errno) = &result {
+        report::refused(function_of(type_name::<F>()), errno);
         errno.set();
     }
     result
 }
 
+/// Returns the name of the function with this closure, such as `create_ah` for
+/// `ibverbs::entry::ah::create_ah::{{closure}}`; `None` if it stands for several functions of C, or for commands of
+/// librdmacm, which probes for features.
+fn function_of(closure: &str) -> Option<&str> {
+    let mut names = closure.rsplit("::").skip(1);
+    let (function, module) = (names.next()?, names.next()?);
+    (module != "unsupported" && !closure.contains("::ucma::"))
+        .then(|| function.trim_end_matches("_sized"))
+}
+
 /// Returns 0, or the error number, which is in `errno` too.
 pub(crate) fn zero_or_errno(body: impl FnOnce() -> Result<(), Errno>) -> c_int {
-    run(body).map_or_else(|errno| errno.0, |()| 0)
+    run(body).map_or_else(|errno| errno.number(), |()| 0)
 }
 
 /// Returns a pointer, or null with the error number in `errno`.
@@ -101,4 +63,26 @@ pub(crate) fn value_or<R>(otherwise: R, body: impl FnOnce() -> Result<R, Errno>)
 /// Returns no value. The error number is in `errno`.
 pub(crate) fn without_result(body: impl FnOnce() -> Result<(), Errno>) {
     let _ = run(body);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closure_has_the_name_of_its_function() {
+        fn type_of<F: FnOnce()>(_: F) -> &'static str {
+            type_name::<F>()
+        }
+        fn create_ah() -> &'static str {
+            type_of(|| ())
+        }
+        assert_eq!(function_of(create_ah()), Some("create_ah"));
+        assert_eq!(
+            function_of("a::entry::query::query_port_sized::{{closure}}"),
+            Some("query_port")
+        );
+        assert_eq!(function_of("a::entry::unsupported::null::{{closure}}"), None);
+        assert_eq!(function_of("a::ucma::write::{{closure}}"), None);
+    }
 }

@@ -7,12 +7,12 @@ use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use nix::errno::Errno as System;
 use softroce::runtime::{PerProcess, generation};
 
 use super::Errno;
 use crate::abi::Handle;
 use crate::gate::lock;
-use crate::log;
 
 /// A type of C to which the program holds pointers. The structure is part of an object.
 pub(crate) trait Pointee: Sized + 'static {
@@ -99,7 +99,7 @@ impl<T: Pointee> Handle<T> {
     /// `EINVAL` when the handle is null or the object is destroyed, and `EIO` when it belongs to the
     /// parent process.
     pub(crate) fn get<'a>(self) -> Result<&'a T::Object, Errno> {
-        self.optional()?.ok_or(Errno::INVALID)
+        self.optional()?.ok_or_else(|| Errno::invalid("a handle is NULL"))
     }
 
     /// Returns the object, or `None` when the handle is null.
@@ -122,17 +122,12 @@ impl<T: Pointee> Handle<T> {
     /// Fails unless the object exists and this process may use it.
     fn check_owner(self) -> Result<(), Errno> {
         match self.owner().load(Ordering::Acquire) {
-            NO_OWNER => {
-                log::refused(&"what the call is for has been destroyed");
-                Err(Errno::INVALID)
-            }
+            NO_OWNER => Err(Errno::invalid("the object has been destroyed")),
             owner if T::IS_FOR_CHILDREN || owner == generation() + 1 => Ok(()),
-            _ => {
-                log::refused(
-                    &"what the call is for belongs to the process that has forked this one",
-                );
-                Err(Errno::IO)
-            }
+            _ => Err(Errno::new(
+                System::EIO,
+                "the object belongs to the process that has forked this one",
+            )),
         }
     }
 

@@ -16,15 +16,18 @@
 //! [`Out`]: crate::abi::Out
 
 pub(crate) mod call;
+mod errno;
 mod exit;
 mod handle;
 mod plain;
 mod pointer;
+pub(crate) mod report;
 pub(crate) mod user;
 
 pub(crate) use call::{
-    Errno, handle_or_null, int_or_minus_one, size_from, value_or, without_result, zero_or_errno,
+    handle_or_null, int_or_minus_one, size_from, value_or, without_result, zero_or_errno,
 };
+pub(crate) use errno::Errno;
 pub(crate) use exit::at_exit;
 pub(crate) use handle::Pointee;
 pub(crate) use plain::Plain;

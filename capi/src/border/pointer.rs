@@ -13,7 +13,7 @@ impl<T: Plain> In<T> {
     ///
     /// `EINVAL` when the pointer is null.
     pub(crate) fn read(self) -> Result<T, Errno> {
-        self.optional().ok_or(Errno::INVALID)
+        self.optional().ok_or_else(|| Errno::invalid("a pointer to attributes is NULL"))
     }
 
     /// Reads the value, or returns `None` when the pointer is null.
@@ -39,7 +39,7 @@ impl<T: Plain> In<T> {
     /// `EINVAL` when the pointer is null and `count` is not 0.
     pub(crate) fn array(self, count: usize) -> Result<impl Iterator<Item = T>, Errno> {
         if self.as_ptr().is_null() && count > 0 {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid("a list is NULL, and its count is not 0"));
         }
         Ok((0..count).map(move |n| self.nth(n)))
     }
@@ -63,7 +63,7 @@ impl In<u8> {
             return Ok(());
         }
         if self.as_ptr().is_null() {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid("a buffer is NULL, and its length is not 0"));
         }
         // SAFETY: the program promises that there are `len` bytes, which it does not change before
         // the function has returned.
@@ -80,7 +80,7 @@ impl In<c_char> {
     /// `EINVAL` when the pointer is null.
     pub(crate) fn text(self) -> Result<String, Errno> {
         if self.as_ptr().is_null() {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid("a string is NULL"));
         }
         // SAFETY: the program promises that a zero is at the end.
         Ok(unsafe { CStr::from_ptr(self.as_ptr()) }.to_string_lossy().into_owned())

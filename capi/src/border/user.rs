@@ -8,9 +8,6 @@ use nix::libc::{self, c_void, iovec};
 
 use super::{Errno, Plain};
 
-/// Error number of a bad address.
-const FAULT: Errno = Errno(libc::EFAULT);
-
 /// Direction of a copy.
 #[derive(Clone, Copy)]
 enum Copy {
@@ -27,7 +24,7 @@ unsafe fn copy(direction: Copy, ours: *mut c_void, address: u64, len: usize) -> 
     if len == 0 {
         return Ok(());
     }
-    let address = usize::try_from(address).map_err(|_| FAULT)?;
+    let address = usize::try_from(address).map_err(|_| Errno::FAULT)?;
     let local = iovec { iov_base: ours, iov_len: len };
     let remote = iovec { iov_base: ptr::without_provenance_mut(address), iov_len: len };
     // SAFETY: the call takes nothing, and cannot fail.
@@ -38,7 +35,7 @@ unsafe fn copy(direction: Copy, ours: *mut c_void, address: u64, len: usize) -> 
         // SAFETY: as above. The program has given the address for an answer, so no reference to it is in use.
         Copy::ToProgram => unsafe { libc::process_vm_writev(process, &local, 1, &remote, 1, 0) },
     };
-    if usize::try_from(copied) == Ok(len) { Ok(()) } else { Err(FAULT) }
+    if usize::try_from(copied) == Ok(len) { Ok(()) } else { Err(Errno::FAULT) }
 }
 
 /// Reads the first `len` bytes of a value. The others are zero.

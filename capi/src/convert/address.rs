@@ -41,5 +41,10 @@ impl From<AddressVector> for AhAttr {
 ///
 /// `EINVAL` for an address that has only a LID, which Ethernet does not route.
 pub(crate) fn address(attr: &AhAttr) -> Result<AddressVector, Errno> {
-    if attr.is_global == 0 { Err(Errno::INVALID) } else { Ok(attr.into()) }
+    if attr.is_global == 0 {
+        return Err(Errno::invalid(
+            "the address has no GID (is_global is 0), and RoCE needs one: give the program a GID index, such as -g 0",
+        ));
+    }
+    Ok(attr.into())
 }

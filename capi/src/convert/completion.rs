@@ -10,10 +10,13 @@ pub(crate) fn imm_or_key(completion: &Completion) -> u32 {
     completion.imm.map(u32::to_be).or(key).unwrap_or(0)
 }
 
-/// Returns the flags of a completion.
+/// Returns the flags of a completion. Each successful receive has `IBV_WC_GRH`, as with rxe: every packet of RoCE has an
+/// IP header, which is the GRH. Only a UD receive has it in the buffer.
 pub(crate) fn wc_flags(completion: &Completion) -> u32 {
     let flag = |is_there: bool, flag: u32| if is_there { flag } else { 0 };
-    flag(completion.source_qp.is_some(), WC_GRH)
+    let is_receive = matches!(completion.opcode, WcOpcode::Recv | WcOpcode::RecvRdmaWithImm);
+    let is_received = is_receive && completion.status == WcStatus::Success;
+    flag(is_received, WC_GRH)
         | flag(completion.imm.is_some(), WC_WITH_IMM)
         | flag(completion.invalidated.is_some(), WC_WITH_INV)
 }

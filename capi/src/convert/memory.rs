@@ -14,7 +14,8 @@ use crate::border::Errno;
 /// `EINVAL` for other unknown flags.
 pub(crate) fn access(flags: c_uint) -> Result<Access, Errno> {
     let known = flags & !(Access::OPTIONAL.bits() & !Access::all().bits());
-    Access::from_bits(known).ok_or(Errno::INVALID)
+    Access::from_bits(known)
+        .ok_or_else(|| Errno::invalid(format!("access flags {flags:#x} have unknown bits")))
 }
 
 /// Returns a scatter/gather element.

@@ -41,7 +41,7 @@ fn bounded(count: usize, max: u32) -> Result<usize, Errno> {
     if u32::try_from(count).is_ok_and(|count| count <= max) {
         Ok(count)
     } else {
-        Err(Errno::INVALID)
+        Err(Errno::invalid(format!("the request has {count} elements, and the limit is {max}")))
     }
 }
 
@@ -54,7 +54,9 @@ pub(crate) fn inline(places: impl Iterator<Item = (In<u8>, usize)>) -> Result<Se
     let mut bytes = smallvec::SmallVec::new();
     for (place, len) in places {
         if bytes.len().saturating_add(len) > MAX_INLINE_BYTES {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid(format!(
+                "the request has more inline data than the limit of {MAX_INLINE_BYTES} bytes"
+            )));
         }
         place.copy_to(len, &mut bytes)?;
     }
@@ -88,7 +90,7 @@ fn operation(wr: &SendWr) -> Result<SendOp, Errno> {
             rkey: Rkey(wr.bind_mw.rkey),
             to: bind_info(&wr.bind_mw.info)?,
         },
-        _ => return Err(Errno::INVALID),
+        opcode => return Err(Errno::invalid(format!("opcode {opcode} of the request is unknown"))),
     })
 }
 
@@ -131,7 +133,10 @@ pub(crate) fn request(qp_type: QpType, max_sge: u32, wr: &SendWr) -> Result<Send
 /// `EINVAL` for unknown flags.
 pub(crate) fn send_flags(flags: c_uint) -> Result<SendFlags, Errno> {
     let known = flags & !(SEND_INLINE | 16);
-    u8::try_from(known).ok().and_then(SendFlags::from_bits).ok_or(Errno::INVALID)
+    u8::try_from(known)
+        .ok()
+        .and_then(SendFlags::from_bits)
+        .ok_or_else(|| Errno::invalid(format!("send flags {flags:#x} have unknown bits")))
 }
 
 /// Returns the receive request of `wr`, with at most `max_sge` scatter/gather elements.

@@ -14,7 +14,10 @@ pub(crate) extern "C" fn create_ah(pd: Handle<IbvPd>, attr: In<AhAttr>) -> Handl
     handle_or_null(|| {
         let attr = attr.read()?;
         if attr.port_num != 1 {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid(format!(
+                "port {} does not exist: the device has port 1",
+                attr.port_num
+            )));
         }
         Ah::create(pd, address(&attr)?)
     })
@@ -36,8 +39,13 @@ fn sender(
     grh: In<[u8; GRH_LEN]>,
 ) -> Result<AddressVector, Errno> {
     let wc = wc.read()?;
-    if port != 1 || wc.wc_flags & WC_GRH == 0 {
-        return Err(Errno::INVALID);
+    if port != 1 {
+        return Err(Errno::invalid(format!("port {port} does not exist: the device has port 1")));
+    }
+    if wc.wc_flags & WC_GRH == 0 {
+        return Err(Errno::invalid(
+            "the completion has no GRH (IBV_WC_GRH): it is not of a UD receive",
+        ));
     }
     Ok(context.get()?.verbs.init_ah_from_wc(&received(&wc), &grh.read()?)?)
 }

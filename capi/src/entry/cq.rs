@@ -35,7 +35,8 @@ pub(crate) extern "C" fn create_cq(
     handle_or_null(|| {
         let config = CqConfig {
             channel: channel.optional()?.map(|channel| &channel.verbs),
-            comp_vector: u32::try_from(comp_vector).map_err(|_| Errno::INVALID)?,
+            comp_vector: u32::try_from(comp_vector)
+                .map_err(|_| Errno::invalid("the completion vector is negative"))?,
             ..CqConfig::new(size_from(cqe)?)
         };
         create(context, channel, cq_context, &config)
@@ -60,7 +61,10 @@ pub(crate) extern "C" fn create_cq_ex(
         let flags = if attr.comp_mask & WITH_FLAGS == 0 { 0 } else { attr.flags };
         let known = SINGLE_THREADED | IGNORE_OVERRUN;
         if attr.comp_mask & !(WITH_FLAGS | WITH_PD) != 0 || flags & !known != 0 {
-            return Err(Errno::UNSUPPORTED);
+            return Err(Errno::unsupported(format!(
+                "comp_mask {:#x} or flags {flags:#x} have bits of unsupported features",
+                attr.comp_mask
+            )));
         }
         let parent = match attr.comp_mask & WITH_PD {
             0 => None,
@@ -69,7 +73,9 @@ pub(crate) extern "C" fn create_cq_ex(
         let config = CqConfig {
             channel: attr.channel.optional()?.map(|channel| &channel.verbs),
             comp_vector: attr.comp_vector,
-            wc_flags: WcFlags::from_bits(attr.wc_flags).ok_or(Errno::UNSUPPORTED)?,
+            wc_flags: WcFlags::from_bits(attr.wc_flags).ok_or_else(|| {
+                Errno::unsupported(format!("wc_flags {:#x} have unknown bits", attr.wc_flags))
+            })?,
             ignore_overrun: flags & IGNORE_OVERRUN != 0,
             single_threaded: flags & SINGLE_THREADED != 0,
             parent_domain: parent,
@@ -95,7 +101,10 @@ pub(crate) extern "C" fn modify_cq(cq: Handle<IbvCq>, attr: In<ModifyCqAttr>) ->
     zero_or_errno(|| {
         let attr = attr.read()?;
         if attr.attr_mask != MODERATE {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid(format!(
+                "attr_mask is {:#x}: only IBV_CQ_ATTR_MODERATE (1) can be modified",
+                attr.attr_mask
+            )));
         }
         let moderation = Moderation { count: attr.cq_count, period: attr.cq_period };
         Ok(cq.get()?.verbs.modify(moderation)?)
@@ -121,7 +130,7 @@ pub(crate) extern "C" fn destroy_cq(cq: Handle<IbvCq>) -> c_int {
 pub(crate) extern "C" fn poll_cq(cq: Handle<IbvCq>, max: c_int, to: Out<Wc>) -> c_int {
     int_or_minus_one(|| {
         let count = cq.get()?.poll(size_from(max)?, |n, completion| to.write_at(n, wc(completion)));
-        c_int::try_from(count).map_err(|_| Errno::INVALID)
+        c_int::try_from(count).map_err(|_| Errno::invalid("the number of completions is too large"))
     })
 }
 

@@ -34,7 +34,9 @@ pub(crate) const READ: CqRead = CqRead {
 extern "C" fn start_poll(cq: Handle<IbvCq>, attr: In<PollCqAttr>) -> c_int {
     zero_or_errno(|| {
         if attr.read()?.comp_mask != 0 {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid(
+                "comp_mask is not 0: no extension of ibv_poll_cq_attr exists",
+            ));
         }
         cq.get()?.start_poll()
     })

@@ -30,8 +30,10 @@ pub(crate) extern "C" fn get_device_guid(device: Handle<IbvDevice>) -> u64 {
     })
 }
 
-pub(crate) extern "C" fn get_device_index(device: Handle<IbvDevice>) -> c_int {
-    value_or(-1, || device.get().map(|_| 0))
+/// Returns -1: the device has no index, because the kernel does not list it. With another number a program would ask
+/// the kernel about one of its adapters.
+pub(crate) extern "C" fn get_device_index(_: Handle<IbvDevice>) -> c_int {
+    -1
 }
 
 /// Returns where the kernel would list devices.
@@ -57,6 +59,6 @@ pub(crate) extern "C" fn read_sysfs_file(
         if text.len() < size {
             to.write_at(text.len(), 0);
         }
-        c_int::try_from(text.len()).map_err(|_| Errno::INVALID)
+        c_int::try_from(text.len()).map_err(|_| Errno::invalid("the file is too long"))
     })
 }

@@ -19,7 +19,9 @@ pub(crate) extern "C" fn alloc_dm(
     handle_or_null(|| {
         let attr = attr.read()?;
         if attr.comp_mask != 0 {
-            return Err(Errno::UNSUPPORTED);
+            return Err(Errno::unsupported(
+                "comp_mask is not 0: no extension of ibv_alloc_dm_attr exists",
+            ));
         }
         let verbs = context.get()?.verbs.alloc_dm(attr.length, attr.log_align_req)?;
         let handle = next_handle();
@@ -57,7 +59,11 @@ pub(crate) extern "C" fn reg_dm_mr(
 fn word_offset(offset: u64, len: usize) -> Result<usize, Errno> {
     let offset = size_from(offset)?;
     let whole = offset.is_multiple_of(4) && len.is_multiple_of(4);
-    whole.then_some(offset).ok_or(Errno::INVALID)
+    whole.then_some(offset).ok_or_else(|| {
+        Errno::invalid(format!(
+            "offset {offset} and length {len} in device memory are not both multiples of 4"
+        ))
+    })
 }
 
 extern "C" fn memcpy_to_dm(dm: Handle<IbvDm>, offset: u64, from: In<u8>, len: usize) -> c_int {
@@ -65,7 +71,10 @@ extern "C" fn memcpy_to_dm(dm: Handle<IbvDm>, offset: u64, from: In<u8>, len: us
         let offset = word_offset(offset, len)?;
         let mut bytes = SmallVec::<[u8; 64]>::new();
         from.copy_to(len, &mut bytes)?;
-        dm.get()?.verbs.memcpy_to_dm(offset, &bytes).map_err(|_| Errno::INVALID)
+        dm.get()?
+            .verbs
+            .memcpy_to_dm(offset, &bytes)
+            .map_err(|error| Errno::invalid(error.to_string()))
     })
 }
 
@@ -74,10 +83,13 @@ extern "C" fn memcpy_from_dm(to: Out<u8>, dm: Handle<IbvDm>, offset: u64, len: u
         let offset = word_offset(offset, len)?;
         let dm = &dm.get()?.verbs;
         if len > dm.len() {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid(format!(
+                "length {len} is beyond the device memory of {} bytes",
+                dm.len()
+            )));
         }
         let mut bytes = vec![0; len];
-        dm.memcpy_from_dm(offset, &mut bytes).map_err(|_| Errno::INVALID)?;
+        dm.memcpy_from_dm(offset, &mut bytes).map_err(|error| Errno::invalid(error.to_string()))?;
         to.fill(&bytes);
         Ok(())
     })

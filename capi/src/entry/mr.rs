@@ -102,7 +102,9 @@ pub(crate) extern "C" fn rereg_mr(
         let changes = flags & (TRANSLATION | DOMAIN | ACCESS);
         let is_memory = !start.is_null() && len > 0;
         if changes == 0 || changes != flags || (flags & TRANSLATION != 0 && !is_memory) {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid(format!(
+                "flags {flags:#x} name no change, or an unknown one, or new memory that is NULL or empty"
+            )));
         }
         let other = if flags & DOMAIN != 0 { Some(pd.get()?) } else { None };
         let access = match flags & ACCESS {
@@ -150,10 +152,12 @@ pub(crate) extern "C" fn advise_mr(
             0 => Advice::Prefetch,
             1 => Advice::PrefetchWrite,
             2 => Advice::PrefetchNoFault,
-            _ => return Err(Errno::UNSUPPORTED),
+            other => return Err(Errno::unsupported(format!("advice {other} is unknown"))),
         };
         if flags & !ADVISE_FLUSH != 0 || count == 0 {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid(format!(
+                "flags {flags:#x} have unknown bits, or the list is empty"
+            )));
         }
         let count = size_from(count)?;
         let sges: Vec<_> = list.array(count)?.map(sge).collect();

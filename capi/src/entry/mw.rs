@@ -14,7 +14,10 @@ pub(crate) extern "C" fn alloc_mw(pd: Handle<IbvPd>, mw_type: c_uint) -> Handle<
     handle_or_null(|| {
         let domain = pd.get()?;
         let found = MwType::ALL.into_iter().find(|known| *known as c_uint == mw_type);
-        let verbs = domain.verbs.alloc_mw(found.ok_or(Errno::INVALID)?)?;
+        let unknown = || {
+            Errno::invalid(format!("memory window type {mw_type} is unknown: there are 1 and 2"))
+        };
+        let verbs = domain.verbs.alloc_mw(found.ok_or_else(unknown)?)?;
         Mw::create(pd, mw_type, verbs)
     })
 }

@@ -27,7 +27,9 @@ pub(crate) extern "C" fn alloc_td(
 ) -> Handle<IbvTd> {
     handle_or_null(|| {
         if attr.read()?.comp_mask != 0 {
-            return Err(Errno::UNSUPPORTED);
+            return Err(Errno::unsupported(
+                "comp_mask is not 0: no extension of ibv_td_init_attr exists",
+            ));
         }
         let verbs = context.get()?.verbs.alloc_td();
         Ok(Handle::new(Td { c: TdHead { context }, verbs }))
@@ -53,7 +55,10 @@ pub(crate) extern "C" fn alloc_parent_domain(
     handle_or_null(|| {
         let attr = attr.read()?;
         if attr.comp_mask & !PARENT_DOMAIN_MASK != 0 {
-            return Err(Errno::UNSUPPORTED);
+            return Err(Errno::unsupported(format!(
+                "comp_mask {:#x} has unknown bits",
+                attr.comp_mask
+            )));
         }
         let td = attr.td.optional()?.map(|td| &td.verbs);
         let verbs = &context.get()?.verbs;

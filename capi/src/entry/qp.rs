@@ -19,12 +19,18 @@ use crate::objects::qp::{End, Qp, QpParents};
 /// a program that asks for it needs it at both ends.
 fn send_ops(flags: u64) -> Result<SendOps, Errno> {
     let known = SendOps::from_bits(flags).filter(|ops| !ops.contains(SendOps::ATOMIC_WRITE));
-    known.ok_or(Errno::UNSUPPORTED)
+    known.ok_or_else(|| {
+        Errno::unsupported(format!(
+            "send_ops_flags {flags:#x} have unknown operations, or ATOMIC WRITE, which memory of a C program lacks"
+        ))
+    })
 }
 
 /// Returns the type with a number of `ibv_qp_type`.
 fn qp_type(number: c_uint) -> Result<QpType, Errno> {
-    QpType::ALL.into_iter().find(|known| *known as c_uint == number).ok_or(Errno::UNSUPPORTED)
+    QpType::ALL.into_iter().find(|known| *known as c_uint == number).ok_or_else(|| {
+        Errno::unsupported(format!("queue pair type {number} is not one of RC, UC, UD and XRC"))
+    })
 }
 
 /// Creates a queue pair that sends.
@@ -46,7 +52,9 @@ fn create(
         send_ops,
     };
     if qp_type != QpType::XrcIni && attr.recv_cq.is_null() {
-        return Err(Errno::INVALID);
+        return Err(Errno::invalid(
+            "the queue pair has no completion queue for receives (recv_cq is NULL)",
+        ));
     }
     let pair = of.pd.get()?.verbs.create_qp(&config)?;
     Qp::create(of, End::Pair(pair), send_ops.is_some(), WR)
@@ -90,7 +98,10 @@ pub(crate) extern "C" fn create_qp_ex(
         let known = WITH_PD | WITH_XRCD | WITH_FLAGS | WITH_SEND_OPS;
         let flags = if has(WITH_FLAGS) { given.create_flags } else { 0 };
         if given.comp_mask & !known != 0 || flags & !BLOCK_SELF != 0 {
-            return Err(Errno::UNSUPPORTED);
+            return Err(Errno::unsupported(format!(
+                "comp_mask {:#x} or create_flags {flags:#x} have bits of unsupported features",
+                given.comp_mask
+            )));
         }
         if given.qp_type == QpType::XrcTgt as c_uint {
             if !has(WITH_XRCD) {
@@ -150,7 +161,9 @@ pub(crate) extern "C" fn open_qp(
             || attr.comp_mask & needed != needed
             || qp_type(attr.qp_type)? != QpType::XrcTgt
         {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid(
+                "attributes need a number, an XRC domain and the type XRC target, and no more",
+            ));
         }
         let target = attr.xrcd.get()?.verbs.open_target(Qpn::new(attr.qp_num))?;
         let qp_context = match attr.comp_mask & OPEN_CONTEXT {
@@ -218,7 +231,9 @@ pub(crate) extern "C" fn modify_qp_rate_limit(qp: Handle<IbvQp>, attr: In<RateLi
     zero_or_errno(|| {
         let attr = attr.read()?;
         if attr.comp_mask != 0 {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid(
+                "comp_mask is not 0: no extension of ibv_qp_rate_limit_attr exists",
+            ));
         }
         let limit = RateLimit { kbps: attr.rate_limit, max_burst: attr.max_burst_sz };
         Ok(qp.get()?.initiator()?.modify_rate_limit(limit)?)
@@ -235,9 +250,11 @@ pub(crate) extern "C" fn detach_mcast(qp: Handle<IbvQp>, gid: In<[u8; 16]>, _lid
 
 /// Fails: enhanced connection establishment negotiates options of vendors, and there are none.
 pub(crate) extern "C" fn ece(qp: Handle<IbvQp>, _ece: Out<u8>) -> c_int {
-    value_or(Errno::UNSUPPORTED.0, || {
+    zero_or_errno(|| {
         qp.get()?;
-        Err(Errno::UNSUPPORTED)
+        Err(Errno::unsupported(
+            "enhanced connection establishment has options of vendors, and this device has none",
+        ))
     })
 }
 

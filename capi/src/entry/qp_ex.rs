@@ -62,9 +62,15 @@ fn append(qp: Handle<IbvQp>, op: impl FnOnce() -> Result<(SendOp, SendData), Err
     });
 }
 
+fn no_request() -> Errno {
+    Errno::invalid(
+        "no request has been started (ibv_wr_send and others) to set data or an address of",
+    )
+}
+
 /// Changes the last request.
 fn set(qp: Handle<IbvQp>, set: impl FnOnce(&mut SendRequest) -> Result<(), Errno>) {
-    change(qp, |_, requests| set(requests.last_mut().ok_or(Errno::INVALID)?));
+    change(qp, |_, requests| set(requests.last_mut().ok_or_else(no_request)?));
 }
 
 fn plain(qp: Handle<IbvQp>, op: SendOp) {
@@ -133,11 +139,12 @@ const REGION: u8 = 1;
 
 extern "C" fn flush(qp: Handle<IbvQp>, rkey: u32, addr: u64, len: usize, placement: u8, level: u8) {
     append(qp, || {
-        let length = u32::try_from(len).map_err(|_| Errno::INVALID)?;
+        let length = u32::try_from(len)
+            .map_err(|_| Errno::invalid(format!("a FLUSH of {len} bytes is too long")))?;
         let target = match level {
             RANGE => FlushTarget::Range { at: remote(rkey, addr), length },
             REGION => FlushTarget::Region { rkey: Rkey(rkey) },
-            _ => return Err(Errno::INVALID),
+            _ => return Err(Errno::invalid(format!("level {level} of FLUSH is unknown"))),
         };
         let placement = FlushPlacement::from_bits_retain(placement);
         Ok((SendOp::Flush { target, placement }, SendData::none()))

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
+use nix::errno::Errno as System;
 use softroce::verbs::{Gid, PKey};
 
 use crate::abi::{self, DeviceAttr, DeviceAttrEx, Handle, IbvContext, In, Out, PortAttr, ValuesEx};
@@ -28,7 +29,9 @@ pub(crate) extern "C" fn query_device_ex(
         // The mask of the input has no bits yet. A smaller size than that of the first fields is of another
         // structure.
         if input.optional().unwrap_or(0) != 0 || size < size_of::<DeviceAttr>() + 8 {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid(
+                "the structure of the program is smaller than ibv_device_attr_ex, or has an extension",
+            ));
         }
         let info = context.get()?.verbs.device_info()?;
         to.write_prefix(&device_attr_ex(&info), size);
@@ -37,7 +40,10 @@ pub(crate) extern "C" fn query_device_ex(
 }
 
 fn check_port(port: impl Into<u32>) -> Result<(), Errno> {
-    if port.into() == PORT { Ok(()) } else { Err(Errno::INVALID) }
+    match port.into() {
+        PORT => Ok(()),
+        port => Err(Errno::invalid(format!("port {port} does not exist: the device has port 1"))),
+    }
 }
 
 pub(crate) extern "C" fn query_port_sized(
@@ -93,7 +99,13 @@ pub(crate) extern "C" fn query_gid_type(
 
 /// Fails when the program has another structure for entries.
 fn check_entry(flags: u32, size: usize) -> Result<(), Errno> {
-    if flags != 0 || size != size_of::<abi::GidEntry>() { Err(Errno::INVALID) } else { Ok(()) }
+    if flags != 0 || size != size_of::<abi::GidEntry>() {
+        return Err(Errno::invalid(format!(
+            "flags are {flags:#x} and the size of an entry is {size}: expected 0 and {}",
+            size_of::<abi::GidEntry>()
+        )));
+    }
+    Ok(())
 }
 
 pub(crate) extern "C" fn query_gid_ex(
@@ -127,7 +139,10 @@ pub(crate) extern "C" fn query_gid_table(
         check_entry(flags, size)?;
         let table = context.get()?.verbs.query_gid_table()?;
         if table.len() > max {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid(format!(
+                "the GID table has {} entries, and there is room for {max}",
+                table.len()
+            )));
         }
         for (n, gid) in table.iter().enumerate() {
             to.write_at(n, gid_entry(gid));
@@ -156,7 +171,10 @@ pub(crate) extern "C" fn get_pkey_index(context: Handle<IbvContext>, port: u8, p
     int_or_minus_one(|| {
         check_port(port)?;
         let found = context.get()?.verbs.pkey_index(PKey(u16::from_be(pkey)));
-        found.map(c_int::from).ok_or(Errno::NO_ENTRY)
+        found.map(c_int::from).ok_or_else(|| {
+            let pkey = u16::from_be(pkey);
+            Errno::new(System::ENOENT, format!("P_Key {pkey:#06x} is not in the table"))
+        })
     })
 }
 
@@ -167,7 +185,10 @@ pub(crate) extern "C" fn query_rt_values(context: Handle<IbvContext>, to: Out<Va
     zero_or_errno(|| {
         let asked = to.read()?;
         if asked.comp_mask & !RAW_CLOCK != 0 {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid(format!(
+                "comp_mask {:#x} has unknown bits",
+                asked.comp_mask
+            )));
         }
         let now = context.get()?.verbs.query_rt_values().raw_clock.as_nanos();
         let part = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);

@@ -47,10 +47,13 @@ pub(crate) extern "C" fn create_srq_ex(
         let (given, _) = (attr.read()?, context.get()?);
         let has = |bits| given.comp_mask & bits == bits;
         if given.comp_mask & !(WITH_TYPE | WITH_PD | WITH_XRCD | WITH_CQ) != 0 {
-            return Err(Errno::UNSUPPORTED);
+            return Err(Errno::unsupported(format!(
+                "comp_mask {:#x} has bits of unsupported features",
+                given.comp_mask
+            )));
         }
         if !has(WITH_PD) {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid("the attributes have no protection domain"));
         }
         let pd = &given.pd.get()?.verbs;
         let (verbs, of_xrcd) = match if has(WITH_TYPE) { given.srq_type } else { BASIC } {
@@ -60,8 +63,16 @@ pub(crate) extern "C" fn create_srq_ex(
                 let srq = pd.create_xrc_srq(&config(&given.attr), &domain.verbs, cq)?;
                 (srq, Some(domain.users.join()))
             }
-            XRC => return Err(Errno::INVALID),
-            _ => return Err(Errno::UNSUPPORTED),
+            XRC => {
+                return Err(Errno::invalid(
+                    "the attributes have no XRC domain or no completion queue",
+                ));
+            }
+            other => {
+                return Err(Errno::unsupported(format!(
+                    "shared receive queue type {other} is not basic or XRC"
+                )));
+            }
         };
         let granted = srq_attr(&verbs)?;
         let srq = Srq::create(given.pd, given.srq_context, verbs, of_xrcd)?;
@@ -78,7 +89,7 @@ pub(crate) extern "C" fn modify_srq(srq: Handle<IbvSrq>, attr: In<SrqAttr>, mask
     zero_or_errno(|| {
         let attr = attr.read()?;
         if mask & !(MAX_WR | LIMIT) != 0 {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid(format!("attribute mask {mask:#x} has unknown bits")));
         }
         Ok(srq.get()?.verbs.modify(SrqModify {
             max_wr: (mask & MAX_WR != 0).then_some(attr.max_wr),
@@ -114,7 +125,9 @@ pub(crate) extern "C" fn get_srq_num(srq: Handle<IbvSrq>, to: Out<u32>) -> c_int
     zero_or_errno(|| {
         let verbs = &srq.get()?.verbs;
         if verbs.xrc_domain().is_none() {
-            return Err(Errno::UNSUPPORTED);
+            return Err(Errno::unsupported(
+                "the shared receive queue is not of XRC, so it has no number",
+            ));
         }
         to.write(verbs.srqn().value());
         Ok(())

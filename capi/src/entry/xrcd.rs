@@ -22,7 +22,10 @@ pub(crate) extern "C" fn open_xrcd(
     handle_or_null(|| {
         let attr = attr.read()?;
         if attr.comp_mask != XRCD_NEEDED {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid(format!(
+                "comp_mask is {:#x}: a file descriptor and open flags are needed (3)",
+                attr.comp_mask
+            )));
         }
         let verbs = context.get()?.verbs.open_xrcd(&XrcdOptions {
             file: descriptor(attr.fd),

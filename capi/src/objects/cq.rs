@@ -9,7 +9,7 @@ use softroce::verbs::{Completion, CompletionQueue, Instant};
 use super::context::Objects;
 use super::number::next_handle;
 use crate::abi::{CqHead, CqRead, Handle, IbvCompChannel, IbvContext, IbvCq, UserData};
-use crate::border::{Errno, Pointee};
+use crate::border::{Errno, Pointee, report};
 use crate::gate::{Gate, lock};
 
 /// A completion queue. Every `ibv_cq` is an `ibv_cq_ex`.
@@ -117,6 +117,7 @@ impl Cq {
         };
         let count = self.verbs.poll(batch, max);
         for (n, completion) in batch.drain(..).enumerate() {
+            report::completed(&completion);
             take(n, &completion);
         }
         count
@@ -138,8 +139,9 @@ impl Cq {
     ///
     /// `ENOENT` when the queue is empty.
     pub(crate) fn next_poll(&self) -> Result<(), Errno> {
-        let polling = self.verbs.start_poll().ok_or(Errno::NO_ENTRY)?;
+        let polling = self.verbs.start_poll().ok_or_else(Errno::empty)?;
         let (completion, at) = (polling.completion(), polling.completion_ts());
+        report::completed(&completion);
         self.c.wr_id.store(completion.wr_id, Ordering::Relaxed);
         self.c.status.store(completion.status as u32, Ordering::Relaxed);
         *lock(&self.cursor.current) = Some(PolledCompletion { completion, at });

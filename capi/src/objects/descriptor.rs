@@ -1,6 +1,5 @@
 //! File descriptors that announce events to the program.
 
-use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use crate::border::Errno;
 /// The error of `fcntl`.
 pub(crate) fn set_blocking(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = flags(fd)?;
-    fcntl(fd, FcntlArg::F_SETFL(flags.difference(OFlag::O_NONBLOCK))).map_err(system)?;
+    fcntl(fd, FcntlArg::F_SETFL(flags.difference(OFlag::O_NONBLOCK)))?;
     Ok(())
 }
 
@@ -31,9 +30,5 @@ pub(crate) fn wait_limit(fd: BorrowedFd<'_>) -> Result<Option<Duration>, Errno> 
 }
 
 fn flags(fd: BorrowedFd<'_>) -> Result<OFlag, Errno> {
-    fcntl(fd, FcntlArg::F_GETFL).map(OFlag::from_bits_retain).map_err(system)
-}
-
-fn system(error: nix::errno::Errno) -> Errno {
-    Errno(error as c_int)
+    Ok(fcntl(fd, FcntlArg::F_GETFL).map(OFlag::from_bits_retain)?)
 }

@@ -126,7 +126,7 @@ impl Qp {
     pub(crate) fn initiator(&self) -> Result<&QueuePair, Errno> {
         match &self.end {
             End::Pair(pair) => Ok(pair),
-            End::Target(_) => Err(Errno::INVALID),
+            End::Target(_) => Err(Errno::invalid("an XRC target sends no requests")),
         }
     }
 

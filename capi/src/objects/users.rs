@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use nix::errno::Errno as System;
+
 use crate::border::Errno;
 
 /// The number of users of an object.
@@ -25,6 +27,12 @@ impl Users {
     ///
     /// `EBUSY`.
     pub(crate) fn check(&self) -> Result<(), Errno> {
-        if Arc::strong_count(&self.0) == 1 { Ok(()) } else { Err(Errno::BUSY) }
+        match Arc::strong_count(&self.0) {
+            1 => Ok(()),
+            count => Err(Errno::new(
+                System::EBUSY,
+                format!("the object is in use by {} others: destroy them first", count - 1),
+            )),
+        }
     }
 }

@@ -31,7 +31,9 @@ impl WrBatch {
     pub(crate) fn change(&self, change: impl FnOnce(&mut Vec<SendRequest>) -> Result<(), Errno>) {
         let mut content = lock(&self.content);
         let result = change(&mut content.requests);
-        content.error = content.error.or(result.err());
+        if content.error.is_none() {
+            content.error = result.err();
+        }
     }
 
     /// Takes the requests out of the batch.

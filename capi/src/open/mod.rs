@@ -13,8 +13,7 @@ use softroce::runtime::{Environment, OpenError};
 use softroce::verbs::{self, Error, OpenOptions};
 
 use crate::abi::{Handle, IbvContext, IbvDevice};
-use crate::border::{Errno, handle_or_null, zero_or_errno};
-use crate::log;
+use crate::border::{Errno, handle_or_null, report, zero_or_errno};
 use crate::objects::context::Context;
 use crate::objects::device::Device;
 use crate::objects::{capture, descriptor};
@@ -43,11 +42,9 @@ pub(crate) fn open_with(options: &dyn Fn() -> OpenOptions) -> Result<verbs::Cont
 pub(crate) extern "C" fn open_device(device: Handle<IbvDevice>) -> Handle<IbvContext> {
     handle_or_null(|| {
         device.get()?;
-        let verbs = open_with(&OpenOptions::default).map_err(|error| {
-            log::failed(&error);
-            Errno(error.errno())
-        })?;
+        let verbs = open_with(&OpenOptions::default).map_err(Errno::failed)?;
         Device::opened_at(verbs.ip());
+        report::opened(verbs.ip());
         let events = verbs.event_fd()?;
         descriptor::set_blocking(events)?;
         let c = table::verbs_context(device, events.as_raw_fd());

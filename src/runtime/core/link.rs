@@ -22,7 +22,8 @@ impl Core {
     /// Returns whether packets can be sent and received, as far as that is known.
     pub(crate) fn is_active(&self) -> bool {
         let states = &self.link.states;
-        states.len() < self.engine.config().gids.len() || states.iter().any(LinkState::is_active)
+        states.len() < self.engine.config().address_count()
+            || states.iter().any(LinkState::is_active)
     }
 
     /// Returns the interface that has one of the device's addresses, or had it last; 0 if it is unknown.
@@ -74,10 +75,7 @@ impl Core {
             self.engine.set_active_mtu(mtu);
         }
         if before.has_address != state.has_address {
-            let gids = &self.engine.config().gids;
-            if let Some(index) = gids.iter().position(|gid| gid.ip() == state.ip) {
-                self.engine.set_gid_present(index, state.has_address);
-            }
+            self.engine.set_address_present(state.ip, state.has_address);
             self.report_to_contexts(AsyncEvent::GidChange);
         }
         match (was_active, self.is_active()) {
@@ -102,8 +100,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engine::{Config, Engine};
-    use crate::ids::Gid;
+    use crate::engine::{Config, Engine, gid_table};
     use crate::mem::Memory;
     use crate::runtime::AckPolicy;
     use crate::runtime::queue::Queue;
@@ -163,7 +160,7 @@ mod tests {
     fn the_port_is_down_when_no_address_is_left() {
         let (mut end, _) = pair(AckPolicy::Lazy, 16);
         let ips: [IpAddr; 2] = [[10, 255, 0, 1].into(), [10, 255, 0, 7].into()];
-        let config = Config { gids: ips.map(Gid::from).into(), ..Config::new(ips[0]) };
+        let config = Config { gids: gid_table(&ips), ..Config::new(ips[0]) };
         end.core.engine = Engine::new(config, Arc::new(Memory::new([1; 32])), [1; 32]);
         let context = Arc::new(Queue::new(16));
         end.core.add_context(&context);
@@ -189,7 +186,7 @@ mod tests {
             end.wire.lock().unwrap().links.extend(states);
             end.core.turn(Instant::from_micros(1000 * ms));
             let events: Vec<AsyncEvent> = std::iter::from_fn(|| context.pop()).collect();
-            let is_there = [0, 1].map(|index| end.core.engine.gid(index).is_some());
+            let is_there = [2, 3].map(|index| end.core.engine.gid(index).is_some());
             told.push((is_there, end.core.is_active(), events));
         }
         use AsyncEvent::{GidChange, PortActive, PortErr};

@@ -49,6 +49,10 @@ pub(crate) struct RunArgs {
     /// so use it for short runs.
     #[arg(long, conflicts_with_all = ["pcap", "env"])]
     pub(crate) check: bool,
+    /// When the program ends with an error, print why on standard error: the first call that was refused or request
+    /// that failed, its reason, and what people do about it.
+    #[arg(long, conflicts_with = "env")]
+    pub(crate) explain: bool,
     /// Print the environment variables for a shell to evaluate, and run nothing.
     #[arg(long)]
     pub(crate) env: bool,

@@ -1,10 +1,7 @@
 //! `roce run --check`: captures the packets of the program, and checks them when it has ended.
 
 use std::io;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus};
-
-use nix::sys::signal::{SigSet, Signal};
+use std::process::Command;
 
 use crate::check;
 use crate::cli::{CheckArgs, Format};
@@ -12,6 +9,7 @@ use crate::outcome::Outcome;
 use crate::output::{self, Palette};
 
 use super::captures::Captures;
+use super::supervised;
 
 /// Maximum number of findings to print for one capture.
 const MAX_FINDINGS: usize = 100;
@@ -21,12 +19,7 @@ const MAX_FINDINGS: usize = 100;
 pub(super) fn run(command: &mut Command) -> anyhow::Result<Outcome> {
     let folder = Captures::new()?;
     command.env("SOFTROCE_PCAP", folder.path().join("%p.pcapng"));
-    // Signals to the process group are for the program. The standard library starts it with no signal blocked.
-    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM]
-        .into_iter()
-        .collect::<SigSet>()
-        .thread_block()?;
-    let status = command.status()?;
+    let outcome = supervised::run(command)?;
 
     let files = folder.files()?;
     let mut verdict = Outcome::Yes;
@@ -49,11 +42,8 @@ pub(super) fn run(command: &mut Command) -> anyhow::Result<Outcome> {
         }
         verdict = checked?;
     }
-    Ok(if status.success() { verdict } else { Outcome::Status(shell_status(status)) })
-}
-
-/// Returns the exit status as shells report it: 128 and the signal for a program that was killed.
-fn shell_status(status: ExitStatus) -> u8 {
-    let number = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    number.and_then(|number| u8::try_from(number).ok()).unwrap_or(u8::MAX)
+    Ok(match outcome {
+        Outcome::Yes => verdict,
+        failed => failed,
+    })
 }

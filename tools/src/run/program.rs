@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::{FsFlags, statvfs};
-use nix::unistd::{AccessFlags, access, geteuid};
+use nix::unistd::{AccessFlags, access, getegid, geteuid};
 
 /// Length in bytes of the header of a 64-bit ELF file, and of an entry of its program header table.
 const ELF_HEADER_LEN: usize = 64;
@@ -29,10 +29,15 @@ pub(super) fn obstacle(command: &OsStr) -> Option<String> {
     let path = find(command)?;
     let metadata = fs::metadata(&path).ok()?;
     let shown = path.display();
-    if metadata.mode() & SET_ID != 0 && metadata.uid() != geteuid().as_raw() {
+    // The loader keeps the environment if the program belongs to the user that starts it.
+    let is_own = metadata.uid() == geteuid().as_raw() && metadata.gid() == getegid().as_raw();
+    if metadata.mode() & SET_ID != 0 && !is_own {
         return Some(format!(
-            "{shown} has the rights of another user (set-user-ID): the loader ignores LD_PRELOAD; run a copy"
+            "{shown} is a set-user-ID or set-group-ID program: the loader ignores LD_PRELOAD; run a copy"
         ));
+    }
+    if has_capabilities(&path) && !geteuid().is_root() {
+        return Some(format!("{shown} has file capabilities: the loader ignores LD_PRELOAD; run a copy"));
     }
     match Loader::of(&File::open(&path).ok()?)? {
         Loader::Glibc => None,
@@ -53,6 +58,12 @@ fn find(command: &OsStr) -> Option<PathBuf> {
     }
     let is_executable = |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
     env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(command)).find(is_executable)
+}
+
+fn has_capabilities(path: &Path) -> bool {
+    // A buffer without room asks for the length of the attribute.
+    let mut no_room: [u8; 0] = [];
+    rustix::fs::getxattr(path, "security.capability", &mut no_room).is_ok()
 }
 
 /// Dynamic loader of an ELF file.

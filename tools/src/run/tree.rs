@@ -9,13 +9,30 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
+use softroce::engine::gid_table;
 use softroce::verbs::Gid;
+use softroce::wire::cm::Guid;
 
 use super::folder::Folder;
 use crate::hex::hex;
 
 /// Maximum length of a device name in `ibv_device`.
 const MAX_NAME_BYTES: usize = 63;
+
+/// Files of the port with the same text for each device. `ibv_query_port` returns the same values: a socket has no
+/// speed, and Ethernet has neither local identifiers nor a subnet manager.
+const PORT_FILES: [(&str, &str); 10] = [
+    ("link_layer", "Ethernet"),
+    ("lid", "0x0"),
+    ("lid_mask_count", "0"),
+    ("sm_lid", "0x0"),
+    ("sm_sl", "0"),
+    ("state", "4: ACTIVE"),
+    ("phys_state", "5: LinkUp"),
+    ("rate", "2.5 Gb/sec (1X SDR)"),
+    ("cap_mask", "0x04010000"),
+    ("pkeys/0", "0xffff"),
+];
 
 /// The attributes of a device that are known before it is opened.
 #[derive(Clone, Copy)]
@@ -65,24 +82,35 @@ impl DeviceFiles<'_> {
             (format!("{verbs}/uverbs0/abi_version"), "1".to_owned()),
             (format!("{verbs}/uverbs0/ibdev"), self.name.to_owned()),
             ("sys/class/misc/rdma_cm/abi_version".to_owned(), "4".to_owned()),
-            (format!("{class}/node_type"), "1: CA".to_owned()),
-            (format!("{port}/link_layer"), "Ethernet".to_owned()),
         ];
-        let interfaces: Vec<_> = getifaddrs().context("the list of interfaces")?.collect();
         let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
         let ips = if self.ips.is_empty() { &loopback[..] } else { self.ips };
-        for (index, ip) in ips.iter().enumerate() {
+        let table = gid_table(ips);
+        let guid = ips.first().map(|ip| groups(&Guid::of(*ip).0.to_be_bytes())).unwrap_or_default();
+        for (file, text) in [
+            ("node_type", "1: CA"),
+            ("fw_ver", env!("CARGO_PKG_VERSION")),
+            ("hw_rev", "0x0"),
+            ("hca_type", "softroce"),
+            ("node_guid", &guid),
+            ("sys_image_guid", &guid),
+        ] {
+            files.push((format!("{class}/{file}"), text.to_owned()));
+        }
+        files.extend(PORT_FILES.map(|(file, text)| (format!("{port}/{file}"), text.to_owned())));
+        let interfaces: Vec<_> = getifaddrs().context("the list of interfaces")?.collect();
+        for (index, gid) in table.iter().enumerate() {
             files.push((format!("{port}/gid_attrs/types/{index}"), "RoCE v2".to_owned()));
             // An address that no interface has is reported when the program opens the device.
-            if let Some(interface) = interfaces.iter().find(|interface| has(interface, *ip)) {
+            if let Some(interface) = interfaces.iter().find(|interface| has(interface, gid.ip())) {
                 let name = &interface.interface_name;
                 files.push((format!("{port}/gid_attrs/ndevs/{index}"), name.clone()));
                 let net = format!("{class}/device/net/{name}");
                 files.push((format!("{net}/dev_port"), "0".to_owned()));
             }
-        }
-        for (index, ip) in self.ips.iter().enumerate() {
-            files.push((format!("{port}/gids/{index}"), groups(Gid::from(*ip))));
+            // The kernel writes an empty entry as zeros.
+            let known = if self.ips.is_empty() { Gid::EMPTY } else { *gid };
+            files.push((format!("{port}/gids/{index}"), groups(&known.0)));
         }
         Ok(files)
     }
@@ -104,9 +132,9 @@ pub(super) fn base(named: Option<&Path>) -> anyhow::Result<Folder> {
     }
 }
 
-/// Returns a GID as the kernel writes it: all digits, in groups of four.
-fn groups(gid: Gid) -> String {
-    let groups: Vec<_> = gid.0.chunks(2).map(hex).collect();
+/// Returns a GID or GUID as the kernel writes it: all digits, in groups of four.
+fn groups(bytes: &[u8]) -> String {
+    let groups: Vec<_> = bytes.chunks(2).map(hex).collect();
     groups.join(":")
 }
 
@@ -162,6 +190,10 @@ mod tests {
             ("gids/0", "0000:0000:0000:0000:0000:ffff:7f00:0009"),
             ("gids/1", "fe80:0000:0000:0000:0000:0000:0012:0003"),
             ("../../device/net/lo/dev_port", "0"),
+            ("gids/2", "0000:0000:0000:0000:0000:ffff:7f00:0009"),
+            ("gids/3", "fe80:0000:0000:0000:0000:0000:0012:0003"),
+            ("gid_attrs/types/3", "RoCE v2"),
+            ("pkeys/0", "0xffff"),
         ] {
             let path = match file.strip_prefix("../..") {
                 Some(file) => format!("sys/class/infiniband/mine{file}"),
@@ -169,14 +201,19 @@ mod tests {
             };
             assert_eq!(files[&path], text, "{file}");
         }
-        assert!(!files.contains_key(&format!("{port}/gid_attrs/ndevs/1")));
+        for absent in ["gid_attrs/ndevs/1", "gids/4", "gid_attrs/types/4"] {
+            assert!(!files.contains_key(&format!("{port}/{absent}")), "{absent}");
+        }
+        assert_eq!(files["sys/class/infiniband/mine/node_guid"], "0000:7fff:fe00:0009");
     }
 
     #[test]
     fn free_address_is_not_guessed() {
         let files = device("mine", &[]).files().unwrap();
         assert!(files.iter().any(|(path, _)| path.ends_with("gid_attrs/types/0")));
-        assert!(!files.iter().any(|(path, _)| path.contains("/gids/")), "{files:?}");
+        let gids = files.iter().filter(|(path, _)| path.contains("/gids/"));
+        assert!(gids.clone().all(|(_, text)| *text == groups(&Gid::EMPTY.0)), "{files:?}");
+        assert_eq!(gids.count(), 4);
     }
 
     #[test]
@@ -189,7 +226,7 @@ mod tests {
         assert_eq!(device("mine", &[]).write(Some(&folder)).unwrap(), root);
         assert_eq!(fs::read_to_string(&file).unwrap(), "1: CA\n");
         let in_it = fs::read_dir(file.parent().unwrap()).unwrap().count();
-        assert_eq!(in_it, 3, "no other file is left");
+        assert_eq!(in_it, 8, "no other file is left");
         fs::remove_dir_all(folder).unwrap();
     }
 

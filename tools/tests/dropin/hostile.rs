@@ -5,10 +5,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::{output, run, text};
-use crate::roce::alone;
+use crate::roce::{alone, command};
 
 const SIGSEGV: i32 = 11;
 
@@ -21,6 +21,90 @@ fn compiled(name: &str) -> String {
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn senseless_arguments_are_refused() {
     assert_eq!(output(&[&compiled("refusals")]), "all is refused\n");
+}
+
+/// Lines of the library on the error output of a program, up to each refused call that the program marks.
+fn reasons(program: &str) -> Vec<(String, Vec<String>)> {
+    let mut command = run(&[program]);
+    let ended = command.env("SOFTROCE_LOG", "info").env("MARK_REFUSALS", "1").output().unwrap();
+    let said = text(&ended.stderr);
+    assert!(ended.status.success(), "{said}");
+    let mut found = Vec::new();
+    let mut reasons = Vec::new();
+    for line in said.lines() {
+        match line.strip_prefix("softroce: ") {
+            Some(reason) => reasons.push(reason.to_owned()),
+            None if line.starts_with("refused in line ") => {
+                found.push((line.to_owned(), std::mem::take(&mut reasons)));
+            }
+            None => {}
+        }
+    }
+    found
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn every_refused_call_has_a_reason() {
+    for (name, min_calls) in [("refusals", 80), ("order", 20)] {
+        let calls = reasons(&compiled(name));
+        assert!(calls.len() >= min_calls, "{name}: {} calls", calls.len());
+        for (call, reasons) in calls {
+            let is_reason = |line: &String| {
+                line.split_once(" failed with E").is_some_and(|(name, rest)| {
+                    name.starts_with("ibv_")
+                        && rest.split_once(": ").is_some_and(|(_, why)| why.len() > 9)
+                })
+            };
+            assert!(reasons.iter().any(is_reason), "{name}: {call} has no reason: {reasons:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn first_mistake_of_a_process_is_printed_once() {
+    let program = compiled("refusals");
+    let hints = |level: Option<&str>| {
+        let mut command = run(&[&program]);
+        command.env_remove("SOFTROCE_LOG").envs(level.map(|level| ("SOFTROCE_LOG", level)));
+        let said = text(&command.output().unwrap().stderr);
+        let lines = said.lines().filter(|line| line.contains("SOFTROCE_LOG=info reports every"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        hints(None),
+        [
+            "softroce: ibv_open_device failed with EINVAL: a handle is NULL (SOFTROCE_LOG=info reports every \
+          refused call, and SOFTROCE_LOG=warn none)"
+        ]
+    );
+    assert!(hints(Some("warn")).is_empty());
+    // The answers that UCX and ibv_devinfo ask for are no mistakes.
+    for program in ["ibv_devinfo -v", "ucx_info -d"] {
+        let program: Vec<_> = program.split(' ').collect();
+        let said = text(&run(&program).env_remove("SOFTROCE_LOG").output().unwrap().stderr);
+        assert!(!said.contains("softroce: "), "{program:?}: {said}");
+    }
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn explanation_names_the_cause_and_the_remedy() {
+    let options = ["run", "--explain", "--", "timeout", "20", "ibv_rc_pingpong", "-p"];
+    let port = super::free_port();
+    let at = port.to_string();
+    let mut server = command(&[&options[..], &[at.as_str()]].concat());
+    let mut server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    super::until_it_listens(&mut server, port);
+    let client = run(&["ibv_rc_pingpong", "-p", &at, "localhost"]).output().unwrap();
+    assert!(!client.status.success(), "{}", text(&client.stdout));
+    let ended = server.wait_with_output().unwrap();
+    let said = text(&ended.stderr);
+    let words = "exit status 1: the program has failed, and the first refused call is ibv_modify_qp EINVAL: \
+                 the address has no GID (is_global is 0)";
+    assert!(said.contains(words) && said.contains("`-g 0`"), "{said}");
+    assert_eq!(ended.status.code(), Some(1));
 }
 
 #[test]

@@ -30,6 +30,24 @@ fn nccl_finds_its_functions() {
     assert_eq!(output(&["/usr/bin/python3", "-c", NCCL]), "27 [] softroce0\n");
 }
 
+/// Programs of infiniband-diags: `ibstat` reads files by libibumad, `ibstatus` is a shell script.
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn ibstat_and_ibstatus_print_the_device() {
+    let page = output(&["ibstat"]);
+    for line in
+        ["CA 'softroce0'", "Node GUID: 0x00007ffffe000001", "State: Active", "Link layer: Ethernet"]
+    {
+        assert!(page.lines().any(|found| found.trim() == line), "no {line:?} in {page}");
+    }
+    assert_eq!(output(&["ibstat", "-l"]), "softroce0\n");
+    assert!(output(&["ibstat", "softroce0", "1"]).contains("\nPhysical state: LinkUp\n"));
+    let page = output(&["ibstatus"]);
+    for words in ["'softroce0' port 1 status", "4: ACTIVE", "5: LinkUp", "2.5 Gb/sec"] {
+        assert!(page.contains(words), "no {words:?} in {page}");
+    }
+}
+
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn libfabric_finds_endpoints_of_datagrams() {

@@ -15,6 +15,13 @@
         }                                                                                      \
     } while (0)
 
+/* Marks the end of the messages on a refused call. */
+static inline void mark(int line)
+{
+    if (getenv("MARK_REFUSALS"))
+        fprintf(stderr, "refused in line %d\n", line);
+}
+
 /* A call that answers with the number of an error. */
 #define REFUSED(number, call)                                                                  \
     do {                                                                                       \
@@ -24,6 +31,7 @@
                     (number));                                                                 \
             exit(1);                                                                           \
         }                                                                                      \
+        mark(__LINE__);                                                                        \
     } while (0)
 
 /* A call that answers with null, or below zero, and leaves the number in errno. */
@@ -36,6 +44,7 @@
                     #call, answer_, errno, (number));                                          \
             exit(1);                                                                           \
         }                                                                                      \
+        mark(__LINE__);                                                                        \
     } while (0)
 
 static struct ibv_device *device(void)

@@ -1,0 +1,116 @@
+/* Habits of programs around the device: how they start, how they treat descriptors, threads and limits. Each ends with
+ * a message between two queue pairs. */
+
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "verbs.h"
+
+extern char **environ;
+
+enum { THREADS = 500 };
+
+static char *self;
+
+static void wait_for(pid_t pid)
+{
+    int status;
+    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* Daemons close every descriptor that they may have inherited. */
+static void close_all(void)
+{
+    close_range(3, ~0U, 0);
+    exchange(open_device());
+}
+
+/* The program starts others while its device is open. */
+static void start_others(void)
+{
+    struct ibv_context *context = open_device();
+    char *arguments[] = {self, "plain", NULL};
+    pid_t pid = vfork();
+    if (pid == 0) {
+        execve(self, arguments, environ);
+        _exit(1);
+    }
+    wait_for(pid);
+    pid = vfork();
+    if (pid == 0) {
+        execve("/nonexistent", arguments, environ);
+        _exit(0);
+    }
+    wait_for(pid);
+    CHECK(posix_spawn(&pid, self, NULL, NULL, arguments, environ) == 0);
+    wait_for(pid);
+    exchange(context);
+}
+
+/* The child is the daemon. The device stays with the parent, so the child opens its own. */
+static void go_to_background(void)
+{
+    struct ibv_context *context = open_device();
+    pid_t pid = fork();
+    if (pid == 0) {
+        CHECK(setsid() > 0);
+        FAILS(EIO, ibv_alloc_pd(context));
+        exchange(open_device());
+        exit(0);
+    }
+    wait_for(pid);
+}
+
+static struct ibv_context *shared;
+
+static void *exchange_once(void *unused)
+{
+    exchange(shared);
+    return unused;
+}
+
+static void many_threads(void)
+{
+    static pthread_t threads[THREADS];
+    pthread_attr_t attr;
+    shared = open_device();
+    CHECK(pthread_attr_init(&attr) == 0 && pthread_attr_setstacksize(&attr, 256 * 1024) == 0);
+    for (int n = 0; n < THREADS; n++)
+        CHECK(pthread_create(&threads[n], &attr, exchange_once, NULL) == 0);
+    for (int n = 0; n < THREADS; n++)
+        CHECK(pthread_join(threads[n], NULL) == 0);
+}
+
+static void limit(int resource, rlim_t to)
+{
+    struct rlimit both = {to, to};
+    CHECK(setrlimit(resource, &both) == 0);
+    exchange(open_device());
+}
+
+int main(int count, char **arguments)
+{
+    self = arguments[0];
+    const char *habit = count > 1 ? arguments[1] : "plain";
+    if (!strcmp(habit, "close"))
+        close_all();
+    else if (!strcmp(habit, "start"))
+        start_others();
+    else if (!strcmp(habit, "daemon"))
+        go_to_background();
+    else if (!strcmp(habit, "threads"))
+        many_threads();
+    else if (!strcmp(habit, "descriptors"))
+        limit(RLIMIT_NOFILE, 64);
+    else if (!strcmp(habit, "locked"))
+        limit(RLIMIT_MEMLOCK, 64 * 1024);
+    else if (!strcmp(habit, "address space"))
+        limit(RLIMIT_AS, 512 * 1024 * 1024);
+    else
+        exchange(open_device());
+    puts("the message has arrived");
+}
