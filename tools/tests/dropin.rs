@@ -18,6 +18,8 @@ mod perftest;
 mod places;
 #[path = "dropin/rdma_core.rs"]
 mod rdma_core;
+#[path = "dropin/rdmacm.rs"]
+mod rdmacm;
 mod roce;
 #[path = "dropin/ucx.rs"]
 mod ucx;

@@ -9,6 +9,9 @@ use crate::border::Errno;
 /// Bits of a queue pair number.
 const QPN_MASK: u32 = 0xff_ffff;
 
+/// Maximum number of retries, and with RNR NAKs no limit. More stand for it, as in Linux.
+const MAX_RETRIES: u8 = 7;
+
 /// Returns the private data of a command.
 ///
 /// # Errors
@@ -32,8 +35,8 @@ pub(crate) fn connect_param(param: &ConnParam, ece: CmEce) -> Result<ConnectPara
         responder_resources: param.responder_resources,
         initiator_depth: param.initiator_depth,
         flow_control: param.flow_control != 0,
-        retry_count: param.retry_count,
-        rnr_retry_count: param.rnr_retry_count,
+        retry_count: param.retry_count.min(MAX_RETRIES),
+        rnr_retry_count: param.rnr_retry_count.min(MAX_RETRIES),
         ece: Ece { vendor: ece.vendor_id, options: ece.attr_mod },
     })
 }
