@@ -7,11 +7,13 @@ use std::process::Command;
 use super::{compiled, output, text};
 use crate::roce::{alone, scratch};
 
-/// Runs a server and a client in a namespace of their own. The server writes to a file, and the script prints it.
+/// Runs a server and a client in a namespace of their own. The server writes to a file, and the script prints it. The
+/// client waits for the device of the server: one that opens its own device before it connects would take 127.0.0.1.
 const PAIR: &str = r#"
 ip link set lo up
 "$0" run $1 -- timeout 60 $2 > "$4" 2>&1 & server=$!
-# It does not listen at once.
+until grep -q ' 0100007F:12B7 ' /proc/net/udp; do kill -0 $server; done
+# The server does not listen at once.
 until "$0" run $1 -- timeout 60 $3; do kill -0 $server; done
 [ "$5" = ends ] || kill $server
 wait $server || [ "$5" != ends ]
