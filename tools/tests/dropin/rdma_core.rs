@@ -41,7 +41,9 @@ fn tests_of_rdma_core_pass() {
 
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dropin/rdma_core.py");
     let program = ["/usr/bin/python3", script.to_str().unwrap(), "softroce0", "0", place];
-    let said = output(&program.into_iter().chain(GENERIC.lines()).collect::<Vec<_>>());
+    // Both sides of a test of librdmacm bind to 127.0.0.1 at the same time, and the client may be the first.
+    let modules = GENERIC.lines().filter(|module| *module != "rdmacm");
+    let said = output(&program.into_iter().chain(modules).collect::<Vec<_>>());
     let mut ends: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
     for line in said.lines() {
         if let ["ended", how, test, why] = line.split('\t').collect::<Vec<_>>()[..] {
