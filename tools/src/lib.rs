@@ -26,6 +26,7 @@ mod output;
 mod perf;
 mod pingpong;
 mod run;
+mod stats;
 mod tcp;
 
 use std::process::ExitCode;
@@ -51,6 +52,7 @@ pub fn run() -> ExitCode {
         Command::Perf(args) => perf::run(args),
         Command::Analyze(args) => analyze::run(args).map(|()| Outcome::Yes),
         Command::Check(args) => check::run(args),
+        Command::Stats(args) => stats::run(args).map(|()| Outcome::Yes),
         Command::Dump(args) => dump::run(args).map(|()| Outcome::Yes),
         Command::Completions(args) => manual::completions(args).map(|()| Outcome::Yes),
         Command::Man(args) => manual::man(args).map(|()| Outcome::Yes),

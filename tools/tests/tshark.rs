@@ -336,3 +336,110 @@ fn comment_of_a_retransmission_says_what_was_lost_and_how_long_that_took() {
                     10.77.0.3 with the NAK in packet 12 after 343µs; retransmitted here 636µs after the loss";
     assert!(comments[0].starts_with("REQ-18 ") && comments[0].ends_with(expected), "{comments:?}");
 }
+
+/// Filters that our display filters and tshark's must agree about.
+const FILTERS: [&str; 24] = [
+    "infiniband.bth.destqp == 0x11 && infiniband.aeth.syndrome.opcode == 3",
+    "infiniband.bth.destqp == 17 || infiniband.bth.destqp == 0x000058",
+    "infiniband.aeth.syndrome.opcode == 3",
+    "infiniband.aeth.syndrome.error_code == 0",
+    "infiniband.aeth.syndrome.timer > 0",
+    "infiniband.aeth.msn >= 3 && infiniband.aeth.msn < 10",
+    "infiniband.bth.opcode in {0..2, 0x11}",
+    "infiniband.bth.opcode & 4",
+    "infiniband.bth.psn & 0x1 == 1",
+    "infiniband.bth.a == 1",
+    "infiniband.bth.se == True",
+    "infiniband.bth.m",
+    "infiniband.bth.padcnt != 0",
+    "infiniband.reth.dmalen > 4096",
+    "infiniband.reth && !(infiniband.reth.dmalen > 4096)",
+    "infiniband.deth.srcqp == 1",
+    "infiniband.atomicacketh",
+    "ip.src == 10.77.0.2 and not infiniband.aeth",
+    "ip.addr == 10.77.0.0/31",
+    "ip.addr != 10.77.0.2",
+    "ipv6.dst == fd77::3",
+    "udp.srcport >= 60000",
+    "frame.len > 1000 && frame.number in {1..500}",
+    "frame.number == 1 || frame.number == 2 && infiniband.aeth || ip.ttl < 64",
+];
+
+#[test]
+#[ignore = "needs tshark and mergecap: tools/ci.sh capture"]
+fn display_filters_select_the_packets_that_tshark_selects() {
+    let file = golden_captures();
+    let mut selected = 0;
+    for filter in FILTERS {
+        let theirs = format!("({filter}) && infiniband.bth");
+        let common = ["-r", &file, "-T", "fields", "-e", "frame.number"];
+        let theirs = run(
+            "tshark",
+            &[&["--disable-protocol", "rpcordma", "-Y", &theirs], &common[..]].concat(),
+        );
+        let ours = lines(&["dump", "-Y", filter, "-T", "fields", "-e", "frame.number", &file]);
+        assert_eq!(ours, theirs, "{filter}");
+        selected += ours.len();
+    }
+    assert!(selected > 3000, "{selected}");
+}
+
+/// Runs tshark with the post-dissector; returns the values of fields, a line for each packet.
+fn with_lua(file: &Path, fields: &[&str]) -> Vec<String> {
+    let script = concat!("lua_script:", env!("CARGO_MANIFEST_DIR"), "/wireshark/roce.lua");
+    let options: Vec<_> = fields.iter().flat_map(|field| ["-e", field]).collect();
+    let args =
+        ["-X", script, "--disable-protocol", "rpcordma", "-2", "-o", "roce.check_icrc:true", "-r"];
+    run("tshark", &[&args[..], &[file.to_str().unwrap(), "-T", "fields"], &options].concat())
+}
+
+#[test]
+#[ignore = "needs tshark with Lua: tools/ci.sh capture"]
+fn post_dissector_joins_requests_responses_and_retransmissions() {
+    let fields = [
+        "frame.number",
+        "roce.conversation",
+        "roce.response_in",
+        "roce.response_to",
+        "roce.latency",
+        "roce.retransmission_of",
+        "roce.message",
+        "roce.message.length",
+        "roce.outstanding",
+        "roce.nak",
+        "roce.icrc.status",
+    ];
+    let rows = with_lua(&golden("rxe/loss_send_middle.pcap"), &fields);
+    let ends = "10.77.0.2 qp 0x000058 <> 10.77.0.3 qp 0x000058";
+    let expected = [
+        (1, "6||||1||1024||good"),
+        (5, "6||||1|5000|5000||good"),
+        (6, "|5|0.000593||||0||good"),
+        (8, "17||||2||2048||good"),
+        (12, "|8|0.000343||||3976|PSN sequence error|good"),
+        (13, "|||8|2||3976||good"),
+        (17, "|14|0.000208||||2952|PSN sequence error|good"),
+    ];
+    for (frame, row) in expected {
+        let expected = format!("{frame}|{ends}|{row}").replace('|', "\t");
+        assert_eq!(rows[frame - 1], expected);
+    }
+}
+
+#[test]
+#[ignore = "needs tshark with Lua: tools/ci.sh capture"]
+fn post_dissector_and_checker_have_the_same_verdicts_on_icrcs() {
+    let file = golden_captures();
+    let theirs = with_lua(Path::new(&file), &["frame.number", "roce.icrc.status"]);
+    let ours = json(&["dump", "--json", &file]);
+    assert!(ours.len() > 2300);
+    for packet in ours {
+        let number = usize::try_from(packet["number"].as_u64().unwrap()).unwrap();
+        let verdict = match packet["icrc"].as_str().unwrap() {
+            // The ICRC of a FLUSH, as kernel rxe computes it.
+            "rxe" => "bad",
+            verdict => verdict,
+        };
+        assert_eq!(theirs[number - 1], format!("{number}\t{verdict}"));
+    }
+}

@@ -10,6 +10,7 @@ use softroce::wire::{Datagram, Operation, Transport};
 
 use super::budget::FlowBudget;
 use super::cm_exchange::Negotiations;
+use super::composition::Composition;
 use super::conversation::{CmConversation, Conversations};
 use super::filter::Filter;
 use super::flow::Flow;
@@ -73,6 +74,8 @@ pub struct Counts {
 pub struct Analysis {
     /// How many packets there were.
     pub counts: Counts,
+    /// Opcodes, messages of the connection managers, and traffic over time.
+    pub composition: Composition,
     /// From the first frame to the last, in nanoseconds.
     pub duration: u64,
     /// When the first was captured, since the Unix epoch.
@@ -109,6 +112,7 @@ pub struct Analyzer {
     newest: HashMap<(Direction, Option<Qpn>), usize>,
     room: FlowBudget,
     counts: Counts,
+    composition: Composition,
     start: Option<Duration>,
     /// Number of the packet that is analyzed.
     packet: u64,
@@ -136,6 +140,7 @@ impl Analyzer {
             newest: HashMap::new(),
             room,
             counts: Counts::default(),
+            composition: Composition::default(),
             start: None,
             packet: 0,
             now: 0,
@@ -145,13 +150,16 @@ impl Analyzer {
 
     /// Takes a frame of a capture.
     pub fn packet(&mut self, packet: &Packet<'_>) {
-        match packet.ip {
+        let is_roce = match packet.ip {
             Ok(ip) => self.directed(packet.number, packet.time, packet.direction, ip),
             Err(_) => {
                 self.counts.packets += 1;
                 self.clock(packet.time);
+                false
             }
-        }
+        };
+        let since_start = Duration::from_nanos(self.now);
+        self.composition.intervals.add(since_start, packet.original_len.into(), is_roce);
     }
 
     /// Takes an IP packet; a capture may have cut it.
@@ -160,19 +168,19 @@ impl Analyzer {
     }
 
     /// Takes an IP packet that the capturing host sent or received, if the capture tells. The received copy of a
-    /// packet that the host sent to itself has no effect.
+    /// packet that the host sent to itself has no effect. Returns whether it is one of RoCEv2.
     fn directed(
         &mut self,
         number: u64,
         time: Option<Duration>,
         direction: Option<port::Direction>,
         ip: &[u8],
-    ) {
+    ) -> bool {
         self.counts.packets += 1;
         self.packet = number;
         let since_start = self.clock(time);
         let in_time = self.filter.has_time(since_start);
-        let Ok(Some(datagram)) = dissect(ip) else { return };
+        let Ok(Some(datagram)) = dissect(ip) else { return false };
         for roce in datagram.segments() {
             if self.looped.is_copy(direction, &roce) {
                 continue;
@@ -198,6 +206,7 @@ impl Analyzer {
                 self.roce(&seen, is_marked, in_time);
             }
         }
+        true
     }
 
     /// Returns the figures after the last packet.
@@ -209,6 +218,7 @@ impl Analyzer {
         let (conversations, unlisted_conversations) = self.conversations.finish();
         Analysis {
             counts: self.counts,
+            composition: self.composition,
             duration: self.now,
             start: self.start,
             flows,
@@ -260,7 +270,13 @@ impl Analyzer {
             self.counts.management += 1;
             if let Ok(message) = message {
                 self.manage(seen, message);
+                if in_time {
+                    self.composition.message(message);
+                }
             }
+        }
+        if in_time {
+            self.composition.packet(seen.datagram);
         }
         if in_time && management.is_none() {
             match self.stream_of(seen, &events) {

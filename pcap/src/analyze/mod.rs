@@ -15,12 +15,14 @@
 //! |---|---|
 //! | `quantity`, `series`, `kind`, `figures` | numbers with their units, distributions, counts |
 //! | `cm_exchange`, `conversation`, `stream`, `flow`, `reason` | the results |
+//! | `composition` | opcodes, messages of the connection managers, traffic over time |
 //! | `progress` | adds packets to a stream |
 //! | `filter`, `analyzer` | takes the packets of a capture |
 
 mod analyzer;
 mod budget;
 mod cm_exchange;
+mod composition;
 mod conversation;
 mod figures;
 mod filter;
@@ -34,6 +36,7 @@ mod stream;
 
 pub use analyzer::{Analysis, Analyzer, Counts, Limits};
 pub use cm_exchange::{CmExchange, CmMessage};
+pub use composition::{Composition, Interval, Intervals, OpcodeCount};
 pub use conversation::{CmConversation, Outcome, Repeated, Steps, Subject};
 pub use figures::{Messages, Missing, Retransmissions, Waits};
 pub use filter::Filter;

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use softroce::wire::Opcode;
+use softroce_pcap::display_filter::{DisplayFilter, Field};
 
 use super::SpanArgs;
 
@@ -21,24 +22,62 @@ pub(crate) struct DumpArgs {
     /// Only packets whose operation begins with this text: SEND, WRITE_FIRST, ACK, NAK, RNR_NAK.
     #[arg(long, value_name = "OPERATION", value_parser = operation)]
     pub(crate) opcode: Vec<String>,
+    /// Only packets that match this display filter, in the language and with the field names of Wireshark:
+    /// 'infiniband.bth.destqp == 0x11 && infiniband.aeth.syndrome.opcode == 3'.
+    #[arg(short = 'Y', long, value_name = "EXPR", value_parser = filter)]
+    pub(crate) display_filter: Option<DisplayFilter>,
     #[command(flatten)]
     pub(crate) span: SpanArgs,
     /// Print one object of JSON for each packet.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Output as tshark's: fields, the values of each --field separated by tabs; json, a list of all fields or of each
+    /// --field.
+    #[arg(short = 'T', long = "type", value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "write"])]
+    pub(crate) type_: Option<FieldFormat>,
+    /// Field to print, by its name in Wireshark; may be repeated.
+    #[arg(short = 'e', long, value_name = "FIELD", value_parser = field, requires = "type_")]
+    pub(crate) field: Vec<Field>,
     /// Write the packets to this pcapng file instead, each with its line as a comment, which Wireshark and tshark
     /// show.
     #[arg(short, long, value_name = "FILE", conflicts_with = "json", value_hint = ValueHint::FilePath)]
     pub(crate) write: Option<PathBuf>,
 }
 
+/// How fields are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum FieldFormat {
+    Fields,
+    Json,
+}
+
 impl DumpArgs {
+    /// Returns the fields to print.
+    pub(crate) fn fields(&self) -> &[Field] {
+        if self.field.is_empty() { Field::ALL } else { &self.field }
+    }
+
     /// Returns the filters as the user has given them; empty without any.
     pub(crate) fn filters(&self) -> String {
         let opcodes =
             self.opcode.iter().map(|opcode| format!("--opcode {opcode} ")).collect::<String>();
-        format!("{opcodes}{}", self.span.given()).trim_end().to_owned()
+        let filter = self.display_filter.as_ref();
+        let filter = filter.map_or(String::new(), |filter| format!("-Y '{filter}' "));
+        format!("{opcodes}{filter}{}", self.span.given()).trim_end().to_owned()
     }
+}
+
+/// Parses a display filter.
+fn filter(text: &str) -> Result<DisplayFilter, String> {
+    text.parse().map_err(|error: softroce_pcap::display_filter::FilterError| error.to_string())
+}
+
+/// Parses the name of a field.
+fn field(text: &str) -> Result<Field, String> {
+    Field::named(text).ok_or_else(|| {
+        let names: Vec<_> = Field::ALL.iter().map(Field::name).collect();
+        format!("expected one of {}", names.join(", "))
+    })
 }
 
 /// Operations that a line shows in place of ACKNOWLEDGE and ATOMIC_ACKNOWLEDGE.

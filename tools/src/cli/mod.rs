@@ -13,6 +13,7 @@ mod perf;
 mod pingpong;
 mod run;
 mod span;
+mod stats;
 mod transport;
 mod units;
 
@@ -31,12 +32,13 @@ pub(crate) use cm::{CmArgs, CmConnectArgs, CmListenArgs, CmPingArgs, CmSide};
 pub(crate) use device::DeviceArgs;
 pub(crate) use devinfo::DevinfoArgs;
 pub(crate) use doctor::DoctorArgs;
-pub(crate) use dump::DumpArgs;
+pub(crate) use dump::{DumpArgs, FieldFormat};
 pub(crate) use manual::{CompletionsArgs, ManArgs};
 pub(crate) use perf::{AtomicType, LoadArgs, Measure, PerfArgs, QueueArgs, Test, Verb};
 pub(crate) use pingpong::{PingpongArgs, PingpongLoad};
 pub(crate) use run::RunArgs;
 pub(crate) use span::SpanArgs;
+pub(crate) use stats::{StatsArgs, StatsFormat, TableName};
 pub(crate) use transport::Transport;
 
 /// RDMA over Converged Ethernet (RoCEv2) without RDMA hardware.
@@ -61,6 +63,7 @@ pub(crate) enum Command {
     Analyze(AnalyzeArgs),
     Check(CheckArgs),
     Dump(DumpArgs),
+    Stats(StatsArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }

@@ -1,6 +1,7 @@
 //! `roce dump`: a capture as text, one line a packet.
 
 mod annotated;
+mod fields;
 mod json;
 mod line;
 
@@ -14,13 +15,15 @@ use anyhow::Context;
 use softroce::ids::Qpn;
 use softroce::wire::ParseError;
 use softroce::wire::text::PacketLine;
+use softroce_pcap::display_filter::{Field, Subject};
 use softroce_pcap::{Packet, Reader, RocePacket, dissect};
 
 use crate::capture;
-use crate::cli::DumpArgs;
+use crate::cli::{DumpArgs, FieldFormat};
 use crate::output::{self, Paint, Palette, Stdout};
 
 use annotated::Annotated;
+use fields::JsonList;
 
 /// Number of queue pairs that a message lists.
 const MAX_QPNS_LISTED: usize = 8;
@@ -94,7 +97,12 @@ fn dump(
                     continue;
                 }
                 let shown = &mut counts.shown;
-                let matching = whole.segments().filter(|roce| matches(args, roce));
+                let matching = whole.segments().filter(|roce| {
+                    matches(args, roce)
+                        && args.display_filter.as_ref().is_none_or(|filter| {
+                            filter.matches(&Subject { frame: &packet, roce, since_start })
+                        })
+                });
                 let matching = matching.inspect(|_| *shown += 1);
                 output.frame(name, &packet, since_start, matching)?;
             }
@@ -111,7 +119,10 @@ fn dump(
 }
 
 fn has_no_filter(args: &DumpArgs) -> bool {
-    args.span.qpn.is_empty() && args.opcode.is_empty() && args.span.addr.is_empty()
+    args.span.qpn.is_empty()
+        && args.opcode.is_empty()
+        && args.span.addr.is_empty()
+        && args.display_filter.is_none()
 }
 
 /// Returns whether a packet matches every filter that was given.
@@ -137,6 +148,8 @@ enum Output {
     Text(BufWriter<Stdout>, Palette),
     Json(BufWriter<Stdout>),
     File(Annotated<BufWriter<File>>),
+    Fields(BufWriter<Stdout>, Vec<Field>),
+    FieldsJson(JsonList<BufWriter<Stdout>>, Vec<Field>),
 }
 
 impl Output {
@@ -144,6 +157,12 @@ impl Output {
         let stdout = || BufWriter::new(output::stdout());
         Ok(match &args.write {
             Some(path) => Self::File(Annotated::new(capture::create(path, &args.files)?)?),
+            None if args.type_ == Some(FieldFormat::Fields) => {
+                Self::Fields(stdout(), args.fields().to_vec())
+            }
+            None if args.type_ == Some(FieldFormat::Json) => {
+                Self::FieldsJson(JsonList::new(stdout()), args.fields().to_vec())
+            }
             None if args.json => Self::Json(stdout()),
             None => Self::Text(stdout(), Palette::of_stdout()),
         })
@@ -171,6 +190,12 @@ impl Output {
             Self::Json(out) => {
                 packets.try_for_each(|roce| json::packet(out, name, packet, &roce))?;
             }
+            Self::Fields(out, fields) => packets.try_for_each(|roce| {
+                fields::line(out, fields, &Subject { frame: packet, roce: &roce, since_start })
+            })?,
+            Self::FieldsJson(list, fields) => packets.try_for_each(|roce| {
+                list.packet(fields, &Subject { frame: packet, roce: &roce, since_start })
+            })?,
             Self::File(file) => {
                 let text =
                     |roce| line::Described { roce: &roce, palette: Palette::PLAIN }.to_string();
@@ -192,13 +217,18 @@ impl Output {
             Self::Text(out, _) => line::error(out, packet, since_start, error)?,
             Self::Json(out) => json::error(out, name, packet, error)?,
             Self::File(file) => file.frame(packet, std::iter::once(error.to_string()))?,
+            // It has none of the fields.
+            Self::Fields(..) | Self::FieldsJson(..) => {}
         }
         Ok(())
     }
 
     fn finish(self) -> anyhow::Result<()> {
         match self {
-            Self::Text(mut out, _) | Self::Json(mut out) => out.flush()?,
+            Self::Text(mut out, _) | Self::Json(mut out) | Self::Fields(mut out, _) => {
+                out.flush()?;
+            }
+            Self::FieldsJson(list, _) => list.finish()?,
             Self::File(file) => file.finish()?,
         }
         Ok(())

@@ -1,0 +1,84 @@
+//! `roce stats`: its options.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+use super::SpanArgs;
+
+/// Print statistics of captures as tables.
+///
+/// The tables are conversations, opcodes, sizes (of messages), latencies (of messages and acknowledgements, as
+/// percentiles), recovery (retransmissions and their causes, timeouts, losses), naks, cm (messages of the connection
+/// managers), handshakes, and intervals (share of RoCEv2 in each second; each interval becomes longer in a capture of
+/// more than ten minutes).
+///
+/// Times are those at the point of capture. Packets with a bad ICRC count as lost, as they do for a receiver.
+#[derive(Args, Debug)]
+pub(crate) struct StatsArgs {
+    /// pcap or pcapng files, also compressed with gzip or zstd; - for standard input.
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Print only this table; may be repeated.
+    #[arg(long, value_enum, value_name = "TABLE")]
+    pub(crate) table: Vec<TableName>,
+    #[command(flatten)]
+    pub(crate) span: SpanArgs,
+    /// Output: text; csv, each table with a header, with an empty line between tables; json, one object a file.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = StatsFormat::Text)]
+    pub(crate) format: StatsFormat,
+    /// Same as --format json.
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) json: bool,
+}
+
+/// How tables are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum StatsFormat {
+    Text,
+    Csv,
+    Json,
+}
+
+/// A table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum TableName {
+    Conversations,
+    Opcodes,
+    Sizes,
+    Latencies,
+    Recovery,
+    Naks,
+    Cm,
+    Handshakes,
+    Intervals,
+}
+
+impl StatsArgs {
+    /// Returns the format that the options ask for.
+    pub(crate) fn format(&self) -> StatsFormat {
+        if self.json { StatsFormat::Json } else { self.format }
+    }
+
+    /// Returns the tables that the options ask for.
+    pub(crate) fn tables(&self) -> &[TableName] {
+        if self.table.is_empty() { TableName::value_variants() } else { &self.table }
+    }
+}
+
+impl TableName {
+    /// Returns the name, which is also the key of JSON.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Conversations => "conversations",
+            Self::Opcodes => "opcodes",
+            Self::Sizes => "sizes",
+            Self::Latencies => "latencies",
+            Self::Recovery => "recovery",
+            Self::Naks => "naks",
+            Self::Cm => "cm",
+            Self::Handshakes => "handshakes",
+            Self::Intervals => "intervals",
+        }
+    }
+}

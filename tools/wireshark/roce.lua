@@ -1,0 +1,397 @@
+-- Post-dissector for RoCEv2: what Wireshark's dissector of InfiniBand does not follow.
+--
+-- It adds the protocol "roce" below each packet, with fields to filter, colour and plot by:
+--
+--   roce.conversation     both queue pair numbers and addresses, the same for both directions
+--   roce.stream           number of the conversation in the file, from 0
+--   roce.response_in      request: number of the frame that acknowledges it
+--   roce.response_to      response: number of the frame with the newest request that it acknowledges
+--   roce.latency          response: time since that request, in seconds
+--   roce.retransmission_of  request: number of the frame in which this PSN was sent first
+--   roce.retransmission.gap retransmission: time since that frame, in seconds
+--   roce.message          request: number of its message in its direction, from 1
+--   roce.message.length   LAST or ONLY: bytes of the whole message
+--   roce.outstanding      request or response: bytes of requests that are not acknowledged after it
+--   roce.nak              NAK: its name
+--   roce.icrc.status      good, bad, or not captured
+--
+-- Install: copy this file into the folder of personal Lua plugins (Help > About > Folders), or
+-- tshark -X lua_script:roce.lua. docs/guides/wireshark.md has filters, colours and graphs.
+
+local roce = Proto("roce", "RoCEv2 conversations")
+
+local f = {
+    conversation = ProtoField.string("roce.conversation", "Conversation"),
+    stream = ProtoField.uint32("roce.stream", "Conversation number"),
+    response_in = ProtoField.framenum("roce.response_in", "Acknowledged in", base.NONE, frametype.ACK),
+    response_to = ProtoField.framenum("roce.response_to", "Response to", base.NONE, frametype.REQUEST),
+    latency = ProtoField.double("roce.latency", "Latency in seconds"),
+    retransmission_of = ProtoField.framenum("roce.retransmission_of", "Retransmission of", base.NONE,
+        frametype.RETRANS_PREV),
+    gap = ProtoField.double("roce.retransmission.gap", "Time since first transmission in seconds"),
+    message = ProtoField.uint32("roce.message", "Message number"),
+    length = ProtoField.uint32("roce.message.length", "Message length in bytes"),
+    outstanding = ProtoField.uint32("roce.outstanding", "Outstanding bytes"),
+    nak = ProtoField.string("roce.nak", "NAK"),
+    icrc = ProtoField.string("roce.icrc.status", "ICRC status"),
+}
+roce.fields = {
+    f.conversation, f.stream, f.response_in, f.response_to, f.latency, f.retransmission_of, f.gap,
+    f.message, f.length, f.outstanding, f.nak, f.icrc,
+}
+
+local expert_retransmission = ProtoExpert.new("roce.expert.retransmission", "Retransmission",
+    expert.group.SEQUENCE, expert.severity.NOTE)
+local expert_nak = ProtoExpert.new("roce.expert.nak", "NAK", expert.group.RESPONSE_CODE,
+    expert.severity.WARN)
+local expert_icrc = ProtoExpert.new("roce.expert.icrc", "Wrong ICRC", expert.group.CHECKSUM,
+    expert.severity.ERROR)
+roce.experts = { expert_retransmission, expert_nak, expert_icrc }
+
+roce.prefs.check_icrc = Pref.bool("Check the ICRC of every packet", false,
+    "Wireshark checks the packet that it shows, and all if a filter or column has the field. tshark -V and -T check " ..
+    "only with this: it takes most of the time.")
+
+local ROCE_PORT = 4791
+local UDP = 17
+local IPV6_LEN, UDP_LEN, BTH_LEN, ICRC_LEN = 40, 8, 12, 4
+local PSN_MASK = 0xffffff
+
+-- Operations of the lower five bits of an opcode.
+local OPERATIONS = {
+    [0x00] = "send", [0x01] = "send", [0x02] = "send", [0x03] = "send", [0x04] = "send", [0x05] = "send",
+    [0x06] = "write", [0x07] = "write", [0x08] = "write", [0x09] = "write", [0x0a] = "write", [0x0b] = "write",
+    [0x0c] = "read", [0x0d] = "response", [0x0e] = "response", [0x0f] = "response", [0x10] = "response",
+    [0x11] = "ack", [0x12] = "atomic_ack", [0x13] = "atomic", [0x14] = "atomic",
+    [0x16] = "send", [0x17] = "send", [0x1c] = "flush", [0x1d] = "atomic_write",
+}
+
+-- Opcodes that begin, and that end a message.
+local STARTS = { [0x00] = true, [0x04] = true, [0x05] = true, [0x06] = true, [0x0a] = true, [0x0b] = true,
+    [0x0c] = true, [0x13] = true, [0x14] = true, [0x17] = true, [0x1c] = true, [0x1d] = true }
+local ENDS = { [0x02] = true, [0x03] = true, [0x04] = true, [0x05] = true, [0x08] = true, [0x09] = true,
+    [0x0a] = true, [0x0b] = true, [0x0c] = true, [0x13] = true, [0x14] = true, [0x16] = true, [0x17] = true,
+    [0x1c] = true, [0x1d] = true }
+
+-- Bytes of extension headers of requests.
+local EXTENSIONS = { [0x03] = 4, [0x05] = 4, [0x06] = 16, [0x09] = 4, [0x0a] = 16, [0x0b] = 20, [0x0c] = 16,
+    [0x13] = 28, [0x14] = 28, [0x16] = 4, [0x17] = 4, [0x1c] = 20, [0x1d] = 24 }
+
+local NAKS = { [0] = "PSN sequence error", [1] = "invalid request", [2] = "remote access error",
+    [3] = "remote operational error", [4] = "invalid RD request" }
+
+-- CRC-32 of IEEE 802.3, a byte at a time.
+local CRC_TABLE = {}
+for byte = 0, 255 do
+    local crc = byte
+    for _ = 1, 8 do
+        local low = bit32.band(crc, 1)
+        crc = bit32.rshift(crc, 1)
+        if low == 1 then crc = bit32.bxor(crc, 0xedb88320) end
+    end
+    CRC_TABLE[byte] = crc
+end
+
+local function crc_of(crc, bytes)
+    local band, bxor, rshift = bit32.band, bit32.bxor, bit32.rshift
+    for at = 1, #bytes do
+        crc = bxor(rshift(crc, 8), CRC_TABLE[band(bxor(crc, bytes:byte(at)), 0xff)])
+    end
+    return crc
+end
+
+local ONES = string.rep("\255", 8)
+
+-- Returns whether the ICRC holds: over eight bytes of ones, the IP header, the UDP header and the packet, with
+-- ones in place of every field that changes on the way.
+local function icrc_holds(tvb, ip_at, ip_len, udp_at, len)
+    local raw = tvb:raw(ip_at, udp_at + UDP_LEN + len - ip_at)
+    local is_v4 = bit32.rshift(raw:byte(1), 4) == 4
+    local header
+    if is_v4 then
+        -- TOS, TTL and checksum.
+        header = raw:sub(1, 1) .. "\255" .. raw:sub(3, 8) .. "\255" .. raw:sub(10, 10) .. "\255\255" ..
+            raw:sub(13, ip_len)
+    else
+        -- Traffic class, flow label and hop limit.
+        header = string.char(bit32.bor(raw:byte(1), 0x0f)) .. "\255\255\255" .. raw:sub(5, 7) .. "\255" ..
+            raw:sub(9, ip_len)
+    end
+    local udp = raw:sub(ip_len + 1, ip_len + 6) .. "\255\255"
+    local bth_at = ip_len + UDP_LEN
+    -- The byte with FECN and BECN.
+    local packet = raw:sub(bth_at + 1, bth_at + 4) .. "\255" .. raw:sub(bth_at + 6, #raw - ICRC_LEN)
+    local crc = crc_of(0xffffffff, ONES .. header .. udp .. packet)
+    crc = bit32.bxor(crc, 0xffffffff)
+    local b0, b1, b2, b3 = raw:byte(#raw - 3, #raw)
+    return crc == b0 + b1 * 0x100 + b2 * 0x10000 + b3 * 0x1000000
+end
+
+-- Returns the verdict on an ICRC. The preference says when it is computed.
+local function icrc_status(tvb, whole)
+    local is_whole = tvb:len() >= whole.at + whole.len and whole.len >= BTH_LEN + ICRC_LEN
+    if not is_whole then return "not captured" end
+    local ip_len = whole.udp_at - whole.ip_at
+    return icrc_holds(tvb, whole.ip_at, ip_len, whole.udp_at, whole.len) and "good" or "bad"
+end
+
+-- State of the first pass over the file. Results are stored by frame, because Wireshark shows frames in any order.
+local state
+
+local function reset()
+    state = {
+        directions = {}, -- by "source>destination/qp"
+        streams = {},    -- by conversation
+        stream_count = 0,
+        results = {},    -- by frame: a list with the results of each packet
+    }
+end
+reset()
+roce.init = reset
+
+-- Returns whether PSN a comes before b.
+local function is_before(a, b)
+    return bit32.band(a - b, PSN_MASK) >= 0x800000
+end
+
+local function direction_of(source, destination, qp)
+    local key = source .. destination .. qp
+    local direction = state.directions[key]
+    if not direction then
+        direction = { key = key, source = source, destination = destination, qp = qp, sent = {}, order = {},
+            first = 1, last = 0, unacknowledged = 1, outstanding = 0, messages = 0, length = 0 }
+        state.directions[key] = direction
+    end
+    return direction
+end
+
+-- Number of requests of a direction that are remembered.
+local MAX_REQUESTS = 8192
+
+-- Forgets the oldest requests once there are too many.
+local function forget(direction)
+    while direction.last - direction.first >= MAX_REQUESTS do
+        local sent = direction.order[direction.first]
+        direction.order[direction.first] = nil
+        direction.first = direction.first + 1
+        direction.unacknowledged = math.max(direction.unacknowledged, direction.first)
+        if not sent.acknowledged then direction.outstanding = direction.outstanding - sent.payload end
+        if direction.sent[sent.psn] == sent then direction.sent[sent.psn] = nil end
+    end
+end
+
+-- Returns the direction whose requests a response of `direction` answers: the one that it was joined with, or the
+-- one between the same hosts that has sent this PSN most recently.
+local function asked(direction, psn)
+    if direction.other then return direction.other end
+    local found
+    for _, other in pairs(state.directions) do
+        if other.source == direction.destination and other.destination == direction.source
+            and other ~= direction and other.sent[psn] and (not other.other or other.other == direction)
+            and (not found or other.sent[psn].frame > found.sent[psn].frame) then
+            found = other
+        end
+    end
+    if found then
+        direction.other, found.other = found, direction
+    end
+    return found
+end
+
+-- Returns the text of an address of four or sixteen bytes.
+local texts_of_addresses = {}
+local function address_of(bytes)
+    local text = texts_of_addresses[bytes]
+    if not text then
+        local range = ByteArray.new(bytes, true):tvb("address"):range(0, #bytes)
+        text = tostring(#bytes == 4 and range:ipv4() or range:ipv6())
+        texts_of_addresses[bytes] = text
+    end
+    return text
+end
+
+-- Returns the name of a conversation and its number. Both directions have the same once they are joined.
+local function conversation_of(direction)
+    local other = direction.other
+    local one = string.format("%s qp 0x%06x", address_of(direction.destination), direction.qp)
+    local two = address_of(direction.source) .. " qp " .. (other and string.format("0x%06x", other.qp) or "?")
+    local name = one < two and one .. " <> " .. two or two .. " <> " .. one
+    local stream = direction.stream or (other and other.stream)
+    if not stream then
+        stream = state.stream_count
+        state.stream_count = stream + 1
+    end
+    direction.stream = stream
+    if other then other.stream = stream end
+    return name, stream
+end
+
+-- Follows a request.
+local function request(direction, result, packet)
+    local sent = direction.sent[packet.psn]
+    if sent and sent.frame ~= packet.frame then
+        result.retransmission_of = sent.frame
+        result.gap = packet.time - sent.time
+        result.message = sent.message
+        sent.again = packet.frame
+        sent.again_time = packet.time
+    else
+        if STARTS[packet.operation_code] then
+            direction.messages = direction.messages + 1
+            direction.length = 0
+        end
+        direction.length = direction.length + packet.payload
+        sent = { frame = packet.frame, time = packet.time, payload = packet.payload, message = direction.messages,
+            result = result, psn = packet.psn }
+        direction.sent[packet.psn] = sent
+        direction.last = direction.last + 1
+        direction.order[direction.last] = sent
+        direction.outstanding = direction.outstanding + packet.payload
+        result.message = direction.messages
+        if ENDS[packet.operation_code] then result.length = direction.length end
+        forget(direction)
+    end
+    result.outstanding = direction.outstanding
+end
+
+-- Follows a response: it acknowledges every request up to its PSN, and a NAK those before it.
+local function response(direction, result, packet)
+    local other = asked(direction, packet.psn)
+    if not other then return end
+    local newest = packet.psn
+    local request_sent = other.sent[newest]
+    if request_sent then
+        result.response_to = request_sent.again or request_sent.frame
+        result.latency = packet.time - (request_sent.again_time or request_sent.time)
+    end
+    while other.unacknowledged <= other.last do
+        local sent = other.order[other.unacknowledged]
+        local is_covered = sent.psn == newest and not packet.is_nak or is_before(sent.psn, newest)
+        if not is_covered then break end
+        sent.acknowledged = true
+        sent.result.response_in = packet.frame
+        other.outstanding = other.outstanding - sent.payload
+        other.unacknowledged = other.unacknowledged + 1
+    end
+    result.outstanding = other.outstanding
+end
+
+local function payload_of(packet, len)
+    local extension = EXTENSIONS[packet.operation_code] or 0
+    return math.max(0, len - BTH_LEN - extension - ICRC_LEN - packet.pad)
+end
+
+-- Follows one packet in the first pass; returns its results.
+local function follow(raw, pinfo, whole)
+    local opcode, flags, _, _, _, q1, q2, q3, _, p1, p2, p3, syndrome = raw:byte(whole.at + 1, whole.at + 13)
+    local transport = bit32.rshift(opcode, 5)
+    local code = bit32.band(opcode, 0x1f)
+    local packet = {
+        frame = pinfo.number,
+        time = pinfo.rel_ts,
+        psn = p1 * 0x10000 + p2 * 0x100 + p3,
+        operation_code = code,
+        pad = bit32.band(bit32.rshift(flags, 4), 3),
+    }
+    packet.payload = payload_of(packet, whole.len)
+    local result = {}
+    local direction = direction_of(whole.source, whole.destination, q1 * 0x10000 + q2 * 0x100 + q3)
+    -- RC and XRC are acknowledged; UC and UD are not.
+    local is_reliable = transport == 0 or transport == 5
+    local operation = OPERATIONS[code]
+    if is_reliable and (operation == "ack" or operation == "atomic_ack" or operation == "response") then
+        if operation == "ack" then
+            local kind = bit32.band(bit32.rshift(syndrome, 5), 3)
+            if kind == 1 then
+                result.nak = "receiver not ready"
+            elseif kind == 3 then
+                result.nak = NAKS[bit32.band(syndrome, 0x1f)] or "reserved code"
+            end
+            packet.is_nak = result.nak ~= nil
+        end
+        response(direction, result, packet)
+    elseif is_reliable and operation then
+        request(direction, result, packet)
+    end
+    result.direction = direction
+    return result
+end
+
+-- Adds the results of a packet to the tree. A field that nothing shows, filters or plots is left out.
+local function show(tree, tvb, result, whole)
+    local branch = tree:add(roce, tvb())
+    local visible = tree.visible
+    local function put(field, value)
+        if value ~= nil and (visible or tree:referenced(field)) then branch:add(field, value) end
+    end
+    if visible or tree:referenced(f.conversation) or tree:referenced(f.stream) then
+        local name, stream = conversation_of(result.direction)
+        branch:append_text(", " .. name)
+        put(f.conversation, name)
+        put(f.stream, stream)
+    end
+    put(f.response_in, result.response_in)
+    put(f.response_to, result.response_to)
+    put(f.latency, result.latency)
+    put(f.retransmission_of, result.retransmission_of)
+    put(f.gap, result.gap)
+    put(f.message, result.message)
+    put(f.length, result.length)
+    put(f.outstanding, result.outstanding)
+    put(f.nak, result.nak)
+    if result.retransmission_of then branch:add_proto_expert_info(expert_retransmission) end
+    if result.nak then branch:add_proto_expert_info(expert_nak, "NAK: " .. result.nak) end
+    local is_wanted = visible and gui_enabled() or not visible and tree:referenced(f.icrc)
+    if is_wanted or roce.prefs.check_icrc then
+        if not result.icrc then result.icrc = icrc_status(tvb, whole) end
+        branch:add(f.icrc, result.icrc)
+        if result.icrc == "bad" then branch:add_proto_expert_info(expert_icrc) end
+    end
+end
+
+-- Offsets at which an IP header may begin: behind Ethernet with up to two VLAN tags, Linux cooked captures of either
+-- version, loopback, and at once.
+local IP_OFFSETS = { 14, 18, 22, 16, 20, 4, 0 }
+
+-- Returns where IP header, UDP header and packet begin, and the length of the packet; nil for another frame. Fields of
+-- other dissectors would tell too, but the first pass over a file has none. `raw` is the beginning of the frame.
+local function find(raw)
+    for _, ip_at in ipairs(IP_OFFSETS) do
+        local first = raw:byte(ip_at + 1)
+        local udp_at, source, destination
+        if not first then
+            return nil
+        elseif first >= 0x45 and first < 0x50 and raw:byte(ip_at + 10) == UDP then
+            udp_at = ip_at + 4 * (first - 0x40)
+            source, destination = raw:sub(ip_at + 13, ip_at + 16), raw:sub(ip_at + 17, ip_at + 20)
+        elseif first >= 0x60 and first < 0x70 and raw:byte(ip_at + 7) == UDP then
+            udp_at = ip_at + IPV6_LEN
+            source, destination = raw:sub(ip_at + 9, ip_at + 24), raw:sub(ip_at + 25, ip_at + 40)
+        end
+        if udp_at and #raw >= udp_at + UDP_LEN + BTH_LEN + 4 then
+            local p1, p2, l1, l2 = raw:byte(udp_at + 3, udp_at + 6)
+            if p1 * 256 + p2 == ROCE_PORT then
+                return { ip_at = ip_at, udp_at = udp_at, at = udp_at + UDP_LEN, len = l1 * 256 + l2 - UDP_LEN,
+                    source = source, destination = destination }
+            end
+        end
+    end
+    return nil
+end
+
+-- Bytes of a frame that hold every header up to the first word behind the BTH.
+local MAX_HEADERS = 128
+
+function roce.dissector(tvb, pinfo, tree)
+    local raw = tvb:raw(0, math.min(tvb:len(), MAX_HEADERS))
+    local whole = find(raw)
+    if not whole then return end
+    local result = state.results[pinfo.number]
+    if not result then
+        result = follow(raw, pinfo, whole)
+        state.results[pinfo.number] = result
+    end
+    show(tree, tvb, result, whole)
+end
+
+register_postdissector(roce)
