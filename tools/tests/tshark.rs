@@ -371,13 +371,15 @@ fn display_filters_select_the_packets_that_tshark_selects() {
     let file = golden_captures();
     let mut selected = 0;
     for filter in FILTERS {
-        let theirs = format!("({filter}) && infiniband.bth");
+        // FLUSH, ATOMIC WRITE and CNP, of which tshark 4.0 knows only the base header.
+        let filter = format!("({filter}) && !(infiniband.bth.opcode in {{0x1c, 0x1d, 0x81}})");
+        let theirs = format!("{filter} && infiniband.bth");
         let common = ["-r", &file, "-T", "fields", "-e", "frame.number"];
         let theirs = run(
             "tshark",
             &[&["--disable-protocol", "rpcordma", "-Y", &theirs], &common[..]].concat(),
         );
-        let ours = lines(&["dump", "-Y", filter, "-T", "fields", "-e", "frame.number", &file]);
+        let ours = lines(&["dump", "-Y", &filter, "-T", "fields", "-e", "frame.number", &file]);
         assert_eq!(ours, theirs, "{filter}");
         selected += ours.len();
     }
