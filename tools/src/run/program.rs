@@ -37,7 +37,9 @@ pub(super) fn obstacle(command: &OsStr) -> Option<String> {
         ));
     }
     if has_capabilities(&path) && !geteuid().is_root() {
-        return Some(format!("{shown} has file capabilities: the loader ignores LD_PRELOAD; run a copy"));
+        return Some(format!(
+            "{shown} has file capabilities: the loader ignores LD_PRELOAD; run a copy"
+        ));
     }
     match Loader::of(&File::open(&path).ok()?)? {
         Loader::Glibc => None,

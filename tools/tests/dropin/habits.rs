@@ -64,10 +64,7 @@ fn static_program_gets_a_warning() {
     let ended = command(&["run", "--explain", "--", program.to_str().unwrap()]).output().unwrap();
     let said = text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(3), "{said}");
-    assert!(
-        said.contains("static is linked statically, and loads no library"),
-        "{said}"
-    );
+    assert!(said.contains("static is linked statically, and loads no library"), "{said}");
     assert!(said.contains("the program has failed without opening the device"), "{said}");
     // The loader runs for this one.
     let ended = command(&["run", "--explain", "--", "/bin/false"]).output().unwrap();
