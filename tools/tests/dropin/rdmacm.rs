@@ -12,7 +12,8 @@ use crate::roce::{alone, scratch};
 const PAIR: &str = r#"
 ip link set lo up
 "$0" run $1 -- timeout 60 $2 > "$4" 2>&1 & server=$!
-until grep -q ' 0100007F:12B7 ' /proc/net/udp; do kill -0 $server; done
+# qperf listens by TCP, and opens its device for a client.
+until cat /proc/net/{udp,tcp,tcp6} | grep -qE ' 0100007F:12B7 |:4D35 '; do kill -0 $server; done
 # The server does not listen at once.
 until "$0" run $1 -- timeout 60 $3; do kill -0 $server; done
 [ "$5" = ends ] || kill $server
