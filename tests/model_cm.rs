@@ -284,7 +284,7 @@ impl Model {
         self.listen(number);
     }
 
-    /// Delivers a copy of a datagram: late, or altered and from a stranger.
+    /// Delivers a copy of a datagram: late, or altered and from an unknown peer.
     fn forge(&mut self) {
         let len = u64::try_from(self.seen.len()).unwrap();
         if len == 0 {

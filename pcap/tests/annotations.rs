@@ -147,7 +147,7 @@ fn everything(order: Order) -> Vec<Vec<u8>> {
     let end = order.option(0, &[]);
     vec![
         order.section(4242, &[order.option(1, b"of the section"), end.clone()]),
-        // Blocks of names, of statistics, and of a type that nobody has assigned.
+        // Blocks of names, of statistics, and of an unassigned type.
         order.block(4, &[order.word(0)]),
         order.interface(&[order.option(9, &[9]), end.clone()]),
         order.interface(&[order.option(9, &[0x80 | 10]), order.option(0x0bad, b"?"), end.clone()]),

@@ -213,7 +213,7 @@ impl PortTable {
         Ok(())
     }
 
-    /// Sets the device and the address of a bind whose route is known by now.
+    /// Sets the device and the address of a bind, once its route is known.
     pub fn set_device(&mut self, id: BindId, device: DeviceNumber, ip: IpAddr) {
         if let Some(Owner { bind, .. }) = self.binds.get_mut(&id) {
             bind.device = Some(device);

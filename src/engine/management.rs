@@ -32,7 +32,7 @@ impl Engine {
         self.gsi.poll_response()
     }
 
-    /// Returns the next queue pair whose first packet since RTR arrived, in any state that receives.
+    /// Returns the next queue pair that has received its first packet since RTR, in any state that receives.
     /// For a connection manager this is as good as an RTU. UD queue pairs are not reported.
     pub fn poll_first_packet(&mut self) -> Option<Qpn> {
         self.shared.outputs.first_packets.pop_front()

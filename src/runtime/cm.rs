@@ -41,7 +41,7 @@ pub(crate) struct CmEvents {
     deliverer: Mutex<Option<ThreadId>>,
 }
 
-/// Connections of requests whose listener is gone.
+/// Connections of requests that have lost their listener.
 pub(crate) type Orphans = SmallVec<[ConnId; 2]>;
 
 impl CmEvents {

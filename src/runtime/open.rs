@@ -208,7 +208,7 @@ impl Device {
         }
     }
 
-    /// Opens the device whose first address is `ip`, or returns the one that is open.
+    /// Opens the device with the first address `ip`, or returns the open one.
     fn at(ip: IpAddr, config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
         let ips = config.ips(ip)?;
         match registry::find_or_claim(&ips) {

@@ -28,7 +28,7 @@ use crate::runtime::{
 pub struct OpenOptions {
     ip: Option<IpAddr>,
     also: Vec<IpAddr>,
-    /// The address of a device whose options name none.
+    /// The address of a device without one in its options.
     unnamed: Address,
     name: Option<String>,
     receive_buffer: Option<usize>,

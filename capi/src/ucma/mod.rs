@@ -47,7 +47,7 @@ pub(crate) extern "C" fn open(flags: c_int) -> c_int {
             fcntl(&epoll.0, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         }
         let fd = epoll.0.into_raw_fd();
-        // A channel with this number has been closed by a system call that nobody sees.
+        // A system call that is not interposed has closed an earlier channel with this number.
         let closed = gate::lock(tables()).enter_channel(fd, Channel::new(events));
         drop(closed);
         Ok(fd)

@@ -14,7 +14,7 @@ use crate::flow::SeenPacket;
 /// Maximum number of conversations that are listed.
 const MAX_CONVERSATIONS: usize = 4096;
 
-/// What a conversation is about.
+/// Purpose of a conversation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Subject {
     /// A connection, by REQ.

@@ -120,7 +120,7 @@ pub(super) struct PacketTimes {
     newest: Vec<(u64, Duration)>,
 }
 
-/// Number of packets whose times are remembered.
+/// Number of packets with a recorded time.
 const MAX_TIMES: u64 = 1 << 14;
 
 impl PacketTimes {

@@ -28,7 +28,7 @@ pub struct EventChannel {
     event_fd: Arc<EventFd>,
 }
 
-/// A channel whose descriptor is opened when it is needed.
+/// A channel that opens its descriptor at its first use.
 #[derive(Clone, Debug)]
 pub(super) struct Events {
     pub(super) inner: Arc<ChannelInner>,
@@ -57,7 +57,7 @@ impl EventChannel {
         Ok(Self { events: Events::new(), event_fd: open()? })
     }
 
-    /// Creates a channel for ids whose device `opener` opens, when they need one.
+    /// Creates a channel for ids. `opener` opens their device, when they need one.
     ///
     /// # Errors
     ///

@@ -42,7 +42,7 @@ pub(super) struct ChannelInner {
     pub(super) wakers: Wakers,
     /// Opens the device of ids without one.
     pub(super) opener: Opener,
-    /// Devices of the channel's ids, whose threads receive while a thread waits for events.
+    /// Devices of the channel's ids. Their threads receive while a thread waits for events.
     pub(super) devices: Mutex<Vec<Weak<Device>>>,
 }
 

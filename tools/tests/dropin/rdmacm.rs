@@ -48,7 +48,7 @@ fn pair(server: &str, client: &str) -> String {
     pair_with("", server, client, Server::Ends)
 }
 
-/// Examples whose server ends, and those of rsockets.
+/// Examples with a server that ends, and those of rsockets.
 const EXAMPLES: [(&str, &str); 9] = [
     ("rping -s -a 127.0.0.1 -v -C 10 -V", "rping -c -a 127.0.0.1 -v -C 10 -V"),
     ("ucmatose -c 20 -C 20 -S 9000", "ucmatose -s 127.0.0.1 -c 20 -C 20 -S 9000"),

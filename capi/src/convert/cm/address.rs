@@ -51,7 +51,7 @@ impl CmAddress {
         None
     }
 
-    /// Reads an address whose size the command says.
+    /// Reads an address of the size in the command.
     ///
     /// # Errors
     ///

@@ -95,7 +95,7 @@ impl Id {
         accepted
     }
 
-    /// Establishes a connection whose peer has accepted; the queue pair must be in RTS.
+    /// Establishes a connection that the peer has accepted; the queue pair must be in RTS.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl Id {
 }
 
 impl IdInner {
-    /// Starts a listener, a connection or a service request in the agent, whose events this id gets.
+    /// Starts a listener, a connection or a service request in the agent. This id gets its events.
     pub(super) fn start(
         self: &Arc<Self>,
         context: &Context,

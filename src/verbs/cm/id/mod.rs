@@ -30,7 +30,7 @@ use crate::verbs::cm::inner::{Id, IdInner, IdState, Phase, lock};
 use crate::verbs::cm::{Error, EventChannel};
 
 impl Id {
-    /// Creates an id, whose device depends on its addresses.
+    /// Creates an id. Its device depends on its addresses.
     ///
     /// # Errors
     ///
