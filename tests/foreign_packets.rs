@@ -109,8 +109,8 @@ fn packets_for_unknown_queue_pairs_allocate_nothing_and_are_counted() {
     let mut host = Host::new();
     let packets: Vec<_> = (0..PACKETS_PER_KIND)
         .map(|number| {
-            // For another shard, so no queue pair here has the number.
-            let line = format!("RC SEND_ONLY qp={:#08x} psn=5 len=64", number << 6 | 1);
+            // For another shard, so no queue pair here has the number. Queue pair 1 exists.
+            let line = format!("RC SEND_ONLY qp={:#08x} psn=5 len=64", (number + 1) << 6 | 1);
             host.packet(&line, foreign_host(number))
         })
         .collect();

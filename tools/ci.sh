@@ -168,8 +168,8 @@ dropin() {
 zoo() {
     # shellcheck disable=SC2046
     installed gcc python3 hostname $(tools/zoo.py --packages)
-    cargo build --profile ci --package softroce-tools --package softroce-capi --package softroce-paths
-    tools/zoo.py --roce "$built"/ci/roce --write docs/COMPATIBILITY.md
+    cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
+    tools/zoo.py --roce "$built"/release/roce --write docs/COMPATIBILITY.md
 }
 
 # The console blocks of the pages, which must print what the pages show.

@@ -145,7 +145,7 @@ fn every_retransmission_and_every_nak_has_its_cause() {
         let [mut again, mut refused] = [BTreeSet::new(), BTreeSet::new()];
         while let Some(packet) = reader.next_packet().unwrap() {
             for finding in checker.packet(&packet) {
-                if finding.found.contains(" again, ") {
+                if finding.found.contains(" retransmitted, ") {
                     assert!(!finding.expected.contains("no reason"), "{name}: {finding:?}");
                     again.insert(finding.packet);
                 } else if finding.found.contains("NAK") {

@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -107,6 +107,8 @@ struct File {
     path: PathBuf,
     name: String,
     ip: IpAddr,
+    /// Locked while the file is replaced.
+    replacing: Arc<Mutex<()>>,
 }
 
 impl CountersFile {
@@ -124,7 +126,7 @@ impl CountersFile {
         shards: &Arc<Shards>,
     ) -> io::Result<Self> {
         let path = directory.join(format!("{name}-{ip}.prom").replace('/', "_"));
-        let file = File { path, name: name.to_owned(), ip };
+        let file = File { path, name: name.to_owned(), ip, replacing: Arc::default() };
         file.write(shards)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (its_file, its_stop) = (file.clone(), Arc::clone(&stop));
@@ -137,6 +139,11 @@ impl CountersFile {
             }
         })?;
         Ok(Self { file, stop, thread: Some(thread) })
+    }
+
+    /// Writes the file. An error cannot be reported.
+    pub(crate) fn write(&self, shards: &Shards) {
+        let _ = self.file.write(shards);
     }
 
     /// Writes the file for the last time.
@@ -163,6 +170,7 @@ impl File {
     fn write(&self, shards: &Shards) -> io::Result<()> {
         // A failed device counts no more.
         let Ok(counters) = DeviceCounters::of(shards, &self.name, self.ip) else { return Ok(()) };
+        let _replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         let new = self.path.with_extension("prom.new");
         fs::write(&new, counters.prometheus())?;
         fs::rename(&new, &self.path)

@@ -41,6 +41,13 @@ impl Device {
         DeviceCounters::of(&self.shards, &self.name, self.ip)
     }
 
+    /// Writes the file with the counters, if there is one.
+    pub(super) fn write_counters_file(&self) {
+        if let Some(report) = &self.report {
+            report.write(&self.shards);
+        }
+    }
+
     /// Returns the number of a new protection domain.
     pub(crate) fn next_pd(&self) -> PdId {
         PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))

@@ -43,7 +43,7 @@ pub const VARIABLES: [Variable; 14] = [
     Variable {
         name: "SOFTROCE_COUNTERS",
         value: "a directory",
-        meaning: "the directory in which each device writes its counters, every second and when it is closed, as NAME-ADDRESS.prom for Prometheus",
+        meaning: "the directory in which each device writes its counters, every second, when it is closed and when the process ends, as NAME-ADDRESS.prom for Prometheus",
     },
     Variable {
         name: "SOFTROCE_IMPAIR",

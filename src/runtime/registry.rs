@@ -121,9 +121,19 @@ fn flush_at_exit() {
     }
 }
 
-/// Sends pending packets of the devices of this process, when it ends by `exit`.
+/// Sends pending packets of the devices of this process and writes their counters, when it ends by `exit`. Devices stay
+/// open until then if a library keeps them, as librdmacm does.
 extern "C" fn flush_all() {
-    each_at_exit(|shards| shards.iter().for_each(|shard| shard.flush_at_exit()));
+    each_at_exit(|shards| {
+        // The interrupted code of this thread may hold a lock, and counters need all of them.
+        let is_free = shards.iter().fold(true, |is_free, shard| shard.flush_at_exit() && is_free);
+        let ip = shards.first().lease().ips().first();
+        if let Some(device) = ip.filter(|_| is_free).and_then(|ip| find(*ip)) {
+            device.write_counters_file();
+            // As below.
+            std::mem::forget(device);
+        }
+    });
 }
 
 /// Sends posted requests that wait for others, and pending acknowledgements, when the process ends by `_exit`.

@@ -215,16 +215,20 @@ impl Shard {
     }
 
     /// Sends pending packets at the end of the process. The wait for the lock is limited, because the calling thread
-    /// may hold it.
-    pub(crate) fn flush_at_exit(&self) {
+    /// may hold it. Returns whether the lock was free.
+    pub(crate) fn flush_at_exit(&self) -> bool {
         let until = clock::now() + EXIT_LOCK_TIMEOUT;
         while self.check().is_ok() {
             match self.core.try_lock() {
-                Ok(mut core) => return core.flush_at_exit(clock::now()),
+                Ok(mut core) => {
+                    core.flush_at_exit(clock::now());
+                    return true;
+                }
                 Err(TryLockError::WouldBlock) if clock::now() < until => thread::yield_now(),
-                Err(_) => return,
+                Err(_) => return false,
             }
         }
+        false
     }
 
     /// Sends pending acknowledgements, at most `max`, unless a thread holds the lock, and returns their number. For the

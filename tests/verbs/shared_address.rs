@@ -74,16 +74,20 @@ fn datagrams_reach_their_processes(node: &Node, b: &mut PeerProcess, c: &mut Pee
     b.hears(1);
     c.hears(1);
 
-    let strangers = || node.ctx.counters().unwrap().protocol.dropped(DropReason::UnknownQp);
-    assert_eq!(strangers(), 0);
+    // Queue pair 1 has another Q_Key.
+    let dropped = || {
+        let counters = node.ctx.counters().unwrap().protocol;
+        [DropReason::UnknownQp, DropReason::QKeyMismatch].map(|reason| counters.dropped(reason))
+    };
+    assert_eq!(dropped(), [0, 0]);
     // Unused queue pair numbers.
     let [mine, theirs] = [0x40, 0x41].map(Qpn::new);
     crowd.qp.post_all([theirs, Qpn::GSI, mine].map(to)).unwrap();
     until("the packets to be dropped", || {
         assert_eq!(node.cq.poll_one(), None);
-        strangers() >= 2
+        dropped().iter().sum::<u64>() >= 2
     });
-    assert_eq!(strangers(), 2);
+    assert_eq!(dropped(), [1, 1]);
 }
 
 fn place_of_an_exited_process_is_reused(node: &Node, b: &mut PeerProcess, c: &mut PeerProcess) {

@@ -314,7 +314,7 @@ fn tshark_filters_findings_by_the_identifiers_of_rules() {
     for command in ["check", "analyze"] {
         lines(&[command, "-w", file, capture.to_str().unwrap()]);
         let (filter, expected) = match command {
-            "check" => ("frame.comment contains \"RSP-02\"", "12 17 25 30 38 43 51 56 68 73"),
+            "check" => ("frame.comment contains \"RSP-02\"", "12 17 27 32 42 47 57 62 72 77"),
             _ => ("frame.comment contains \"FLOW-1\"", "1"),
         };
         let found =

@@ -70,9 +70,10 @@ impl Errno {
         format!("{:?}", System::from_raw(self.number))
     }
 
-    /// Returns whether the number is a normal answer that needs no message.
+    /// Returns whether the number is a normal answer that needs no message. `EAGAIN` is one of calls that do not wait.
     pub(crate) fn is_normal(&self) -> bool {
-        matches!(self.reason, Reason::Normal)
+        let is_busy = self.number == System::EAGAIN as c_int && !self.is_failure();
+        is_busy || matches!(self.reason, Reason::Normal)
     }
 
     /// Returns whether the error is a failure that is always printed.

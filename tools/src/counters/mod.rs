@@ -127,6 +127,6 @@ mod tests {
             &["port_kernel_drops", "0", "7"],
         ];
         assert_eq!(rows, expected);
-        assert!(text.contains("acknowledged nothing within the ACK timeout."), "{text}");
+        assert!(text.contains("no packet was acknowledged within the ACK timeout."), "{text}");
     }
 }
