@@ -126,9 +126,9 @@ fn flush_at_exit() {
 extern "C" fn flush_all() {
     each_at_exit(|shards| {
         // The interrupted code of this thread may hold a lock, and counters need all of them.
-        let is_free = shards.iter().fold(true, |is_free, shard| shard.flush_at_exit() && is_free);
+        let busy = shards.iter().filter(|shard| !shard.flush_at_exit()).count();
         let ip = shards.first().lease().ips().first();
-        if let Some(device) = ip.filter(|_| is_free).and_then(|ip| find(*ip)) {
+        if let Some(device) = ip.filter(|_| busy == 0).and_then(|ip| find(*ip)) {
             device.write_counters_file();
             // As below.
             std::mem::forget(device);
