@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use crate::engine::{Config, Engine};
+#[cfg(feature = "runtime")]
+use crate::engine::Config;
+use crate::engine::Engine;
 use crate::ids::Gid;
 
 /// Minimum number of slots in the GID table of a device. Adapters list each address several times, for the versions of
@@ -16,6 +18,7 @@ pub fn gid_table(addresses: &[IpAddr]) -> Vec<Gid> {
     addresses.iter().copied().map(Gid::from).cycle().take(len).collect()
 }
 
+#[cfg(feature = "runtime")]
 impl Config {
     /// Returns the number of addresses in the GID table.
     pub(crate) fn address_count(&self) -> usize {
@@ -44,6 +47,7 @@ impl Engine {
     }
 
     /// Records that an address of the device was removed or added again, for each of its slots.
+    #[cfg(feature = "runtime")]
     pub(crate) fn set_address_present(&mut self, ip: IpAddr, is_present: bool) {
         for index in 0..self.config.gids.len() {
             if self.config.gids[index].ip() == ip {

@@ -66,6 +66,7 @@ pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
 }
 
 /// Returns a request: a header, `body`, and attributes with their types.
+#[cfg(any(feature = "packet", test))]
 pub(super) fn request(
     kind: u16,
     sequence: u32,
