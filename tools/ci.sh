@@ -167,7 +167,7 @@ dropin() {
 # single programs.
 zoo() {
     # shellcheck disable=SC2046
-    installed gcc python3 hostname $(tools/zoo.py --packages)
+    installed gcc python3 $(tools/zoo.py --packages)
     cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
     tools/zoo.py --roce "$built"/release/roce --write docs/COMPATIBILITY.md
 }
