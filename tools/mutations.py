@@ -199,6 +199,8 @@ def main():
     arguments = parser.parse_args()
     chosen = [mutation for mutation in mutations() if not arguments.statement
               or set(arguments.statement) & {str(mutation.number), *mutation.statements}]
+    if arguments.together:
+        chosen = [mutation for mutation in chosen if not mutation.separate]
     if not chosen:
         fail(f"found no mutation of {', '.join(arguments.statement)}")
     if arguments.list:
@@ -214,7 +216,7 @@ def main():
             if not passes(programs[program_of(test)], test, 0):
                 fail(f"{test} fails without a mutation")
         missed += check(batch, programs, lambda mutation: mutation.number)
-    for mutation in [] if arguments.together else [mutation for mutation in chosen if mutation.separate]:
+    for mutation in [mutation for mutation in chosen if mutation.separate]:
         write_copy([mutation], lambda mutation: mutation.new)
         missed += check([mutation], build([mutation.test]), lambda mutation: 0)
     print(f"{len(chosen) - len(missed)} of {len(chosen)} mutations are caught")
