@@ -125,6 +125,8 @@ fn ids_without_a_device() {
             assert_eq!(errno(error), 101); // ENETUNREACH
         }
         Some("wild") => {
+            // The address of a network does not decide on the device.
+            assert_eq!(errno(id(&channel).bind(address("10.8.0.1:7174"))), 19); // ENODEV
             let server = id(&channel);
             server.bind(address("0.0.0.0:7174")).unwrap();
             assert!(server.context().is_none());

@@ -1,7 +1,8 @@
 //! The device of an id: which one a bind, a route or a listener opens.
 //!
 //! A process without `SOFTROCE_IP` has one device, at the address that its first call needs. A client of a loopback
-//! address leaves that address to its server.
+//! address leaves that address to its server. A bind to an address of a network does not decide: libfabric binds to
+//! every address of the machine to find those with a device.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -58,10 +59,13 @@ pub(super) fn for_bind(choice: &Choice, ip: IpAddr) -> Result<Bound, Error> {
     Err(Error::NotOfDevice { ip, device: context.ip() })
 }
 
-/// Opens the own device at `ip`, or elsewhere if that is a loopback address in use.
+/// Opens the own device at `ip` if that is a loopback address, or elsewhere if it is in use.
 fn open_at(choice: &Choice, ip: IpAddr) -> Result<Context, Error> {
+    if !ip.is_loopback() {
+        return Ok(choice.open_own(OwnAddress::Any)?);
+    }
     match choice.open_own(OwnAddress::At(ip)) {
-        Err(error) if ip.is_loopback() && error.errno() == libc::EADDRINUSE => {
+        Err(error) if error.errno() == libc::EADDRINUSE => {
             Ok(choice.open_own(OwnAddress::Except(ip))?)
         }
         result => Ok(result?),
