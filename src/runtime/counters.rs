@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use crate::port::PortCounters;
 use crate::runtime::LinkCounters;
 use crate::runtime::device_error::DeviceError;
 use crate::runtime::shards::Shards;
+use crate::sync::Mutex;
 use crate::transport::outputs::Counters;
 
 /// Counters of a device since it was opened.
@@ -126,7 +127,7 @@ impl CountersFile {
         shards: &Arc<Shards>,
     ) -> io::Result<Self> {
         let path = directory.join(format!("{name}-{ip}.prom").replace('/', "_"));
-        let file = File { path, name: name.to_owned(), ip, replacing: Arc::default() };
+        let file = File { path, name: name.to_owned(), ip, replacing: Arc::new(Mutex::new(())) };
         file.write(shards)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (its_file, its_stop) = (file.clone(), Arc::clone(&stop));
