@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything CI runs.
 #
-#   tools/ci.sh          all of it: about fifty minutes on two cores
+#   tools/ci.sh          all of it: about an hour on two cores
 #   tools/ci.sh quick    what to run before a commit: format, lints, tests
 #   tools/ci.sh STEP…    single steps, by the names of the functions below
 #
