@@ -30,6 +30,7 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -55,10 +56,13 @@ fn output(program: &[&str]) -> String {
     out
 }
 
-/// Compiles a C program of this folder with Debian's header and library.
+/// Compiles a C program of this folder with Debian's header and library. Each call makes a file of its own, since
+/// another test may be running the program.
 fn compiled(name: &str) -> String {
+    static COMPILED: AtomicU32 = AtomicU32::new(0);
+    let number = COMPILED.fetch_add(1, Ordering::Relaxed);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dropin").join(name);
-    let program = roce::scratch(&name.replace('/', "-"));
+    let program = roce::scratch(&format!("{}-{number}", name.replace('/', "-")));
     let mut cc = Command::new("cc");
     cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-rdynamic", "-o"])
         .arg(&program);
