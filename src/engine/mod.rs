@@ -27,7 +27,7 @@
 //! | [`poll_left_group`](Engine::poll_left_group) | a multicast group that the port has to leave |
 //! | [`poll_mad`](Engine::poll_mad) | a management datagram for the connection manager |
 //! | [`poll_mad_response`](Engine::poll_mad_response) | a management datagram for `send_mad` |
-//! | [`poll_first_packet`](Engine::poll_first_packet) | a queue pair whose peer has sent its first packet |
+//! | [`poll_first_packet`](Engine::poll_first_packet) | a queue pair that has received its first packet |
 //!
 //! | queries: repeatable | |
 //! |---|---|

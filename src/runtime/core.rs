@@ -103,7 +103,7 @@ pub(crate) struct Notices {
     pub(crate) port_closed: bool,
     /// Events of the connection manager, which may call the device.
     pub(crate) cm_events: Option<Arc<CmEvents>>,
-    /// Queue pairs whose first packets the connection manager of shard 0 gets.
+    /// Queue pairs with a first packet, for the connection manager of shard 0.
     pub(crate) first_packets: FirstPackets,
 }
 

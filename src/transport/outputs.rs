@@ -66,7 +66,7 @@ pub enum AsyncEvent {
 pub(crate) struct Outputs {
     pub(crate) completions: VecDeque<(CqId, Completion)>,
     pub(crate) events: VecDeque<AsyncEvent>,
-    /// Queue pairs whose first packet since RTR arrived, at most [`MAX_FIRST_PACKETS`].
+    /// Queue pairs that have received their first packet since RTR, at most [`MAX_FIRST_PACKETS`].
     pub(crate) first_packets: VecDeque<Qpn>,
     pub(crate) shortage: Shortage,
 }

@@ -16,7 +16,7 @@ pub(crate) struct Cm {
     pub(crate) events: Arc<CmEvents>,
 }
 
-/// Queue pairs whose first packets arrived.
+/// Queue pairs that have received their first packets.
 pub(crate) type FirstPackets = SmallVec<[Qpn; 4]>;
 
 /// State of the connection manager in a shard.
