@@ -14,6 +14,8 @@ mod completions;
 mod connections;
 #[path = "verbs/connections_process.rs"]
 mod connections_process;
+#[path = "verbs/control.rs"]
+mod control;
 #[path = "verbs/counters.rs"]
 mod counters;
 #[path = "verbs/datagrams.rs"]

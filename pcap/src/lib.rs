@@ -22,6 +22,6 @@ pub mod flow;
 
 pub use dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};
 pub use file::{
-    Annotator, Block, CaptureFile, LinkType, NotIp, Packet, Patch, PcapFileHeader, ReadError,
-    Reader, Record, SummaryPlace, Writer, decompressed,
+    Annotator, Block, CaptureFile, Description, LinkType, NotIp, Packet, Patch, PcapFileHeader,
+    ReadError, Reader, Record, SummaryPlace, Writer, decompressed,
 };

@@ -32,8 +32,9 @@
 //! | queries: repeatable | |
 //! |---|---|
 //! | [`poll_timeout`](Engine::poll_timeout) | the time to call `handle_timeout` |
-//! | [`query_qp`](Engine::query_qp), [`gid`](Engine::gid), [`counters`](Engine::counters), [`qp_counters`](Engine::qp_counters), [`config`](Engine::config) | |
+//! | [`query_qp`](Engine::query_qp), [`gid`](Engine::gid), [`counters`](Engine::counters), [`qp_counters`](Engine::qp_counters), [`activity_by_qp`](Engine::activity_by_qp), [`config`](Engine::config) | |
 
+mod activity;
 pub(crate) mod attr;
 mod config;
 mod create;
@@ -64,6 +65,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+pub use activity::QpActivity;
 pub use attr::{AttrMask, InitAttr, MigState, Peer, QpAttr, QpState, QpType, RtrAttr, RtsAttr};
 pub use config::Config;
 pub use create::{CreateError, QpInit};

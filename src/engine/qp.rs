@@ -662,6 +662,12 @@ impl QueuePair {
         self.halves.requester().map_or(0, Requester::awaited)
     }
 
+    /// Returns the numbers of unfinished send requests and of unacknowledged packets.
+    pub(crate) fn send_load(&self) -> (usize, u32) {
+        let posted = self.halves.send.as_ref().map_or(0, |send| send.queue().len());
+        (posted, self.halves.requester().map_or(0, Requester::outstanding_packets))
+    }
+
     /// Whether requests started before SQD are still unfinished.
     pub(crate) fn is_draining(&self) -> bool {
         self.state == QpState::Sqd && !self.halves.is_drained()

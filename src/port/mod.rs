@@ -21,6 +21,7 @@
 //! |---|---|
 //! | [`impair::Impair`] | injects seeded faults |
 //! | [`capture::Capture`] | copies every packet to a [`Sink`] |
+//! | `LivePort` | copies every packet to sinks that are attached while the port is in use |
 //! | `ShardDemux` | hands misrouted datagrams to the shard of their queue pair |
 //! | [`MultiHomedPort`] | joins the ports of several addresses |
 //!
@@ -72,5 +73,7 @@ pub use traits::{
 };
 pub use wrap::capture::{Direction, Sink};
 pub use wrap::layer::{Layer, Middleware};
+#[cfg(feature = "runtime")]
+pub(crate) use wrap::live::{LiveCapture, LivePort};
 pub use wrap::multi_homed::MultiHomedPort;
 pub use wrap::{capture, impair};

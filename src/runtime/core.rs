@@ -23,7 +23,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::engine::{CreateError, Engine, ModifyError, PostError, QpAttr, QpInit, QpState, QpType};
 use crate::ids::{QKey, Qpn, Srqn};
 use crate::net::TransmitErrorKind;
-use crate::port::{Port, TransmitError};
+use crate::port::{Control, Datapath, LiveCapture, LivePort, Port, TransmitError};
 use crate::runtime::AckPolicy;
 use crate::runtime::cm::CmEvents;
 use crate::runtime::delayed_ack::DelayedAck;
@@ -49,10 +49,13 @@ const MAX_TX_ROUNDS: usize = 4;
 /// Longest delay of an acknowledgement.
 pub(crate) const MAX_ACK_DELAY: Duration = Duration::from_millis(1);
 
+/// The port of a shard, which clients of the control socket may capture.
+pub(crate) type CapturedPort = LivePort<Box<dyn Port>>;
+
 /// State that the shard's lock protects.
 pub(crate) struct Core {
     pub(crate) engine: Engine,
-    pub(crate) port: Box<dyn Port>,
+    pub(crate) port: CapturedPort,
     batch: TxBatch,
     /// The last transmission stopped although the engine had more to send.
     has_more: bool,
@@ -127,7 +130,7 @@ impl Core {
     ) -> Self {
         let mut core = Self {
             engine,
-            port,
+            port: LivePort::over(port, LiveCapture::default()),
             batch: TxBatch::new(),
             has_more: false,
             delayed_ack: DelayedAck::new(policy),

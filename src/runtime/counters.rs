@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::cm;
 use crate::counter::{Counter, Family, Sample};
 use crate::ids::Qpn;
-use crate::port::PortCounters;
+use crate::port::{Datapath, PortCounters};
 use crate::runtime::LinkCounters;
 use crate::runtime::device_error::DeviceError;
 use crate::runtime::shards::Shards;

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::ids::{Gid, PKey, PdId};
 use crate::mem::Memory;
+use crate::runtime::control::ControlServer;
 use crate::runtime::counters::{CountersFile, DeviceCounters};
 use crate::runtime::device_error::DeviceError;
 use crate::runtime::peers::PeerReceiveBuffers;
@@ -32,6 +33,7 @@ pub(crate) struct Device {
     pub(crate) peers: PeerReceiveBuffers,
     pub(super) threads: Vec<JoinHandle<()>>,
     pub(super) report: Option<CountersFile>,
+    pub(super) control: Option<Arc<ControlServer>>,
     pub(super) generation: u32,
 }
 
@@ -45,6 +47,13 @@ impl Device {
     pub(super) fn write_counters_file(&self) {
         if let Some(report) = &self.report {
             report.write(&self.shards);
+        }
+    }
+
+    /// Sends the last packets of captures when the process ends.
+    pub(super) fn flush_captures_at_exit(&self) {
+        if let Some(control) = &self.control {
+            control.flush_at_exit();
         }
     }
 
@@ -63,8 +72,8 @@ impl Drop for Device {
     fn drop(&mut self) {
         let (threads, report) = (std::mem::take(&mut self.threads), self.report.take());
         if !self.is_ours() {
-            // The threads and pending packets belong to the parent.
-            std::mem::forget((threads, report));
+            // The threads, connections and pending packets belong to the parent.
+            std::mem::forget((threads, report, self.control.take()));
             return;
         }
         self.shards.flush();
@@ -75,6 +84,9 @@ impl Drop for Device {
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
             // Waiters have already received an error for a panic.
             let _ = thread.join();
+        }
+        if let Some(control) = &self.control {
+            control.close();
         }
         if let Some(report) = report {
             report.finish(&self.shards);

@@ -24,7 +24,7 @@ pub struct Variable {
 }
 
 /// All environment variables. An empty one counts as not set.
-pub const VARIABLES: [Variable; 14] = [
+pub const VARIABLES: [Variable; 15] = [
     Variable {
         name: "SOFTROCE_IP",
         value: "an IP address of this machine, or several with commas between",
@@ -44,6 +44,11 @@ pub const VARIABLES: [Variable; 14] = [
         name: "SOFTROCE_COUNTERS",
         value: "a directory",
         meaning: "the directory in which each device writes its counters, every second, when it is closed and when the process ends, as NAME-ADDRESS.prom for Prometheus",
+    },
+    Variable {
+        name: "SOFTROCE_CONTROL",
+        value: "on or off",
+        meaning: "whether other programs of the same user, such as roce top, roce capture and Wireshark, may read the counters of the device and capture its packets while it is in use; default: on",
     },
     Variable {
         name: "SOFTROCE_IMPAIR",
@@ -112,6 +117,8 @@ pub struct Environment {
     pub pcap: Option<PathBuf>,
     /// `SOFTROCE_COUNTERS`.
     pub counters: Option<PathBuf>,
+    /// `SOFTROCE_CONTROL`.
+    pub control: Option<bool>,
     /// `SOFTROCE_IMPAIR`.
     pub impair: Option<Impairments>,
     /// `SOFTROCE_RCVBUF`.
@@ -215,6 +222,13 @@ impl Environment {
                     _ => return Err(unlike()),
                 });
             }
+            "SOFTROCE_CONTROL" => {
+                self.control = Some(match &*text {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(unlike()),
+                });
+            }
             "SOFTROCE_LOG" => self.log = Some(LogLevel::named(&text).ok_or_else(unlike)?),
             "SOFTROCE_SOURCE_PORT" => {
                 self.source_port = Some(text.parse().map_err(|_| unlike())?);
@@ -279,6 +293,7 @@ mod tests {
             "rdma",
             "a.pcap",
             "metrics",
+            "off",
             "loss=0.5",
             "4096",
             "0",
@@ -299,6 +314,7 @@ mod tests {
             name: Some("rdma".into()),
             pcap: Some("a.pcap".into()),
             counters: Some("metrics".into()),
+            control: Some(false),
             impair: "loss=0.5".parse().ok(),
             receive_buffer: Some(4096),
             reorder_buffer: Some(0),

@@ -14,10 +14,11 @@
 //! the second poll in a row that finds nothing. Otherwise it leaves after at most four milliseconds, or when the device
 //! is closed, and always before a completion channel is notified. [`AckPolicy::BeforeCompletion`] sends it at once.
 //!
-//! `progress` describes which thread takes turns.
+//! `progress` describes which thread takes turns, and [`control`] how other programs observe a device.
 
 mod clock;
 pub(crate) mod cm;
+pub mod control;
 mod core;
 mod counters;
 mod delayed_ack;
@@ -27,6 +28,7 @@ mod env;
 #[cfg(test)]
 mod hot_path;
 mod lease;
+mod listener;
 mod log;
 mod moderation;
 mod open;
@@ -70,7 +72,7 @@ pub(crate) use crate::port::EventFd;
 pub(crate) use crate::sync::notify::Armed;
 pub(crate) use crate::sync::wakers::WakerKey;
 pub(crate) use device::Device;
-pub(crate) use open::{Address, DeviceConfig, OwnAddress};
+pub(crate) use open::{Address, DeviceConfig, Observers, OwnAddress};
 pub(crate) use queue::{OnSignal, Queue, WaitOutcome};
 pub(crate) use random::random;
 pub(crate) use registry::find as find_device;

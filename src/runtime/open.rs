@@ -17,6 +17,7 @@ use crate::port::impair::{Impair, Impairments};
 use crate::port::udp;
 use crate::port::wrap::shard_demux::DemuxPort;
 use crate::port::{Port, PortConfig, PortInfo, PortKind, PortOpener, Sink};
+use crate::runtime::control::{About, ControlServer};
 use crate::runtime::core::Core;
 use crate::runtime::counters::CountersFile;
 use crate::runtime::device::Device;
@@ -28,8 +29,25 @@ use crate::runtime::random::random;
 use crate::runtime::registry::{self, Claimed};
 use crate::runtime::shard::Shard;
 use crate::runtime::shard_set::may_be_shards;
-use crate::runtime::{AckPolicy, CqNumbers, PostPolicy, Shards, XrcdTable};
+use crate::runtime::{AckPolicy, CqNumbers, LogLevel, PostPolicy, Shards, XrcdTable, log};
 use crate::transport::window::DEFAULT_RECEIVE_BUFFER;
+
+/// Means by which a device is observed.
+#[derive(Default)]
+pub(crate) struct Observers {
+    pub(crate) capture: Option<Box<dyn Sink>>,
+    /// Directory for the counters file.
+    pub(crate) counters: Option<PathBuf>,
+    /// Whether the device has a control socket; by default it has.
+    pub(crate) control: Option<bool>,
+}
+
+impl Observers {
+    /// Returns whether the program has chosen any.
+    pub(crate) fn are_given(&self) -> bool {
+        self.capture.is_some() || self.counters.is_some() || self.control.is_some()
+    }
+}
 
 /// Configuration of a device.
 pub(crate) struct DeviceConfig {
@@ -46,11 +64,9 @@ pub(crate) struct DeviceConfig {
     pub(crate) ack_policy: AckPolicy,
     pub(crate) post_policy: PostPolicy,
     pub(crate) impairments: Option<Impairments>,
-    pub(crate) capture: Option<Box<dyn Sink>>,
+    pub(crate) observers: Observers,
     /// The P_Key table.
     pub(crate) pkeys: Vec<PKey>,
-    /// Directory for the counters file.
-    pub(crate) counters: Option<PathBuf>,
     /// The options differ from those of an unconfigured device. A device that is open already cannot apply them.
     pub(crate) special: bool,
 }
@@ -87,6 +103,22 @@ impl DeviceConfig {
         Ok((ports, active_mtu))
     }
 
+    /// Opens the control socket, if the device has one. Its absence does not keep the device from working.
+    fn open_control(&self, shards: &Arc<Shards>, ip: IpAddr) -> Option<Arc<ControlServer>> {
+        let about = About { name: self.name.clone(), ip, via: self.via.name() };
+        let has_control = self.observers.control.unwrap_or(true);
+        let opened = has_control.then(|| ControlServer::open(about, shards));
+        let server = match opened.transpose() {
+            Ok(opened) => opened.flatten()?,
+            Err(error) => {
+                log(LogLevel::Info, &format_args!("no control socket: {error}"));
+                return None;
+            }
+        };
+        shards.first().listen(Box::new(Arc::clone(&server)));
+        Some(server)
+    }
+
     /// Returns a shard for each port, with an engine that uses `memory`.
     fn start_shards(
         &mut self,
@@ -112,7 +144,7 @@ impl DeviceConfig {
     fn wrap(&mut self, ports: Vec<Box<dyn Port>>) -> io::Result<Vec<Box<dyn Port>>> {
         let several = ports.len() > 1;
         // The capture of a single port needs no lock.
-        let mut sinks: Vec<Box<dyn Sink>> = match self.capture.take() {
+        let mut sinks: Vec<Box<dyn Sink>> = match self.observers.capture.take() {
             Some(sink) if several => {
                 let shared = Shared::new(sink);
                 ports.iter().map(|_| Box::new(shared.clone()) as Box<dyn Sink>).collect()
@@ -290,7 +322,7 @@ impl Device {
             // All shards share the receive buffer of a peer.
             peer_receive_buffer: DEFAULT_RECEIVE_BUFFER / u64::from(config.shards),
             watches_backlogs: true,
-            remembers_ended: if config.counters.is_some() {
+            remembers_ended: if config.observers.counters.is_some() {
                 CountersFile::MAX_DESTROYED_QPS
             } else {
                 0
@@ -299,7 +331,7 @@ impl Device {
         };
         let generation = lease.generation();
         let shards = config.start_shards(ports, &engines, &memory, Arc::new(lease))?;
-        let report = config.counters.take().map(|directory| {
+        let report = config.observers.counters.take().map(|directory| {
             CountersFile::start(&directory, &config.name, ip, &shards)
                 .map_err(|source| OpenError::Counters { directory, source })
         });
@@ -318,8 +350,10 @@ impl Device {
             peers: PeerReceiveBuffers::default(),
             threads: Vec::new(),
             report,
+            control: None,
             generation,
         };
+        device.control = config.open_control(&device.shards, ip);
         for shard in device.shards.iter() {
             // Threads that have started end with the device.
             let thread = spawn(&config.name, shard).map_err(os("starting a thread"))?;

@@ -39,6 +39,9 @@
 //! A device with several shards has such a thread for each. A thread that polls a queue which several shards fill takes a
 //! turn of each. A thread that waits for the queue drives one of the shards and registers at the others ([`Shards`]).
 //!
+//! The thread of the first shard also waits for clients of the device's [control socket](crate::runtime::control), in
+//! each of its states.
+//!
 //! On an idle device no thread sleeps with a timeout.
 //!
 //! [`Shards`]: crate::runtime::shards::Shards
@@ -49,14 +52,13 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use crate::port::EventFd;
 use crate::runtime::core::{MAX_ACK_DELAY, PollOutcome};
 use crate::runtime::device_error::DeviceError;
 use crate::runtime::queue::{OnSignal, Queue, WaitOutcome};
-use crate::runtime::shard::{AtomicDeadline, PanicGuard, Shard};
+use crate::runtime::shard::{AtomicDeadline, PanicGuard, Shard, Sleeper};
 use crate::runtime::{clock, signals};
 use crate::sync::progress::{Role, ThreadState};
-use crate::sys::{Woken, processor_time, sleep_on};
+use crate::sys::{Woken, processor_time, sleep_on_also};
 use crate::time::Instant;
 
 /// Longest interval of the checks in Watch.
@@ -70,6 +72,9 @@ const POLLER_GRACE: Duration = Duration::from_millis(20);
 /// happens, up to the maximum.
 const MIN_SOCKET_STAY: Duration = Duration::from_millis(16);
 const MAX_SOCKET_STAY: Duration = Duration::from_secs(1);
+
+/// Number of turns without a sleep after which the thread looks at its further descriptor.
+const TURNS_PER_LISTENER_POLL: u32 = 256;
 
 /// Time that the thread spins for the next packet before it sleeps: as long as a wake-up takes.
 const SPIN_TIME: Duration = Duration::from_micros(50);
@@ -178,10 +183,15 @@ impl Shard {
     }
 
     pub(super) fn socket(&self, backoff: &mut IdleBackoff) -> Result<ThreadState, DeviceError> {
+        let mut turns = 0_u32;
         loop {
+            turns = turns.wrapping_add(1);
             // The loop may never run out of work: a port that stays busy or broken.
             if self.progress.is_closing() {
                 return Ok(ThreadState::Socket);
+            }
+            if turns.is_multiple_of(TURNS_PER_LISTENER_POLL) {
+                self.poll_listener();
             }
             let (mut core, after_others) = self.lock_after_others()?;
             let now = clock::now();
@@ -193,7 +203,7 @@ impl Shard {
             if core.engine.is_short_of_receives() && self.idle_for(now) < POLLER_GRACE {
                 core.turn_without_receiving(now);
                 self.release(core, now);
-                self.sleep(&self.thread.event_fd, false, Some(now + MAX_ACK_DELAY), now);
+                self.sleep(&self.thread, false, Some(now + MAX_ACK_DELAY), now);
                 self.thread.event_fd.silence();
                 return Ok(ThreadState::Socket);
             }
@@ -212,7 +222,7 @@ impl Shard {
                 if self.progress.is_closing() {
                     return Ok(ThreadState::Socket);
                 }
-                self.sleep(&self.thread.event_fd, true, until, now);
+                self.sleep(&self.thread, true, until, now);
                 self.thread.sleep.set(None);
                 self.thread.event_fd.silence();
                 return Ok(ThreadState::Socket);
@@ -220,7 +230,7 @@ impl Shard {
             backoff.found_work(now);
             self.release(core, now);
             if found == PollOutcome::BrokenPort {
-                self.sleep(&self.thread.event_fd, false, Some(now + MAX_ACK_DELAY), now);
+                self.sleep(&self.thread, false, Some(now + MAX_ACK_DELAY), now);
                 self.thread.event_fd.silence();
                 return Ok(ThreadState::Socket);
             }
@@ -247,7 +257,7 @@ impl Shard {
             Duration::ZERO => backoff.watch_interval,
             rest => rest,
         };
-        self.sleep(&self.thread.event_fd, false, Some(now + rest), now);
+        self.sleep(&self.thread, false, Some(now + rest), now);
         self.thread.event_fd.silence();
         backoff.watch_interval = (backoff.watch_interval * 2).min(MAX_WATCH_INTERVAL);
         Ok(ThreadState::Watch)
@@ -273,7 +283,7 @@ impl Shard {
 
     fn parked(&self) -> ThreadState {
         if self.progress.is_driven() {
-            self.sleep(&self.thread.event_fd, false, None, Instant::ZERO);
+            self.sleep(&self.thread, false, None, Instant::ZERO);
             self.thread.event_fd.silence();
         }
         ThreadState::Watch
@@ -368,8 +378,7 @@ impl Shard {
                     PollOutcome::BrokenPort => Some(now + MAX_ACK_DELAY),
                     _ => sleep_until,
                 };
-                let woken =
-                    self.sleep(&self.driver.event_fd, found != PollOutcome::BrokenPort, until, now);
+                let woken = self.sleep(&self.driver, found != PollOutcome::BrokenPort, until, now);
                 self.driver.sleep.set(None);
                 self.driver.event_fd.silence();
                 if woken == Woken::Interrupted
@@ -394,19 +403,34 @@ impl Shard {
     /// Sleeps until `event_fd`, a packet if `on_port`, `until`, or a signal.
     fn sleep(
         &self,
-        event_fd: &EventFd,
+        sleeper: &Sleeper,
         on_port: bool,
         until: Option<Instant>,
         now: Instant,
     ) -> Woken {
         let timeout = until.map(|until| until - now);
+        let listener = sleeper.listener.get();
+        let also = listener.and_then(|listener| listener.descriptor());
         let woken = if on_port {
-            sleep_on(&self.descriptors_and(event_fd), timeout)
+            sleep_on_also(&self.descriptors_and(&sleeper.event_fd), also, timeout)
         } else {
-            sleep_on(&[event_fd.as_raw_fd()], timeout)
+            sleep_on_also(&[sleeper.event_fd.as_raw_fd()], also, timeout)
         };
         // If the kernel refuses to wait, try again.
-        woken.unwrap_or(Woken::TimedOut)
+        let (woken, is_also_ready) = woken.unwrap_or((Woken::TimedOut, false));
+        if let (Some(listener), true) = (listener, is_also_ready) {
+            listener.handle_ready();
+        }
+        woken
+    }
+
+    /// Handles the further descriptor of the device's thread if it is ready.
+    fn poll_listener(&self) {
+        let Some(listener) = self.thread.listener.get() else { return };
+        let ready = sleep_on_also(&[], listener.descriptor(), Some(Duration::ZERO));
+        if ready.is_ok_and(|(_, is_ready)| is_ready) {
+            listener.handle_ready();
+        }
     }
 }
 

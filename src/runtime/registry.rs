@@ -130,6 +130,7 @@ extern "C" fn flush_all() {
         let ip = shards.first().lease().ips().first();
         if let Some(device) = ip.filter(|_| busy == 0).and_then(|ip| find(*ip)) {
             device.write_counters_file();
+            device.flush_captures_at_exit();
             // As below.
             std::mem::forget(device);
         }

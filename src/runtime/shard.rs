@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::port::{EventFd, Port};
+use crate::port::{Datapath, EventFd, Port};
 use crate::runtime::cm::CmEvents;
 use crate::runtime::core::{Core, Notices, PollOutcome};
 use crate::runtime::device_error::DeviceError;
 use crate::runtime::lease::AddressLease;
+use crate::runtime::listener::Listener;
 use crate::runtime::post_coalescing::{Doorbell, POLL_WINDOW};
 use crate::runtime::queue::Queue;
 use crate::runtime::shard_set::ShardSet;
@@ -75,7 +76,7 @@ impl Shard {
         Ok(Self {
             index,
             siblings: OnceLock::new(),
-            descriptors: Mutex::new(descriptor_numbers(core.port.as_ref())),
+            descriptors: Mutex::new(descriptor_numbers(&core.port)),
             core: Mutex::new(core),
             last_time: AtomicU64::new(0),
             last_turn: AtomicU64::new(0),
@@ -111,6 +112,11 @@ impl Shard {
     /// Returns the set of this shard only.
     pub(crate) fn set(&self) -> ShardSet {
         ShardSet::of(self.index)
+    }
+
+    /// Makes the device's thread wait for a further descriptor. Called once, before the thread runs.
+    pub(super) fn listen(&self, listener: Box<dyn Listener>) {
+        let _ = self.thread.listener.set(listener);
     }
 
     /// Returns the lease of the addresses.
@@ -279,7 +285,7 @@ impl Shard {
         });
         let notices = core.take_notices();
         if notices.as_ref().is_some_and(|notices| notices.moved) {
-            *self.port_descriptors() = descriptor_numbers(core.port.as_ref());
+            *self.port_descriptors() = descriptor_numbers(&core.port);
         }
         drop(core);
         if let Some(notices) = notices {
@@ -481,11 +487,14 @@ pub(super) struct Sleeper {
     pub(super) sleep: AtomicDeadline,
     /// Wakes it.
     pub(super) event_fd: EventFd,
+    /// A further descriptor that it waits for.
+    pub(super) listener: OnceLock<Box<dyn Listener>>,
 }
 
 impl Sleeper {
     fn new() -> io::Result<Self> {
-        Ok(Self { sleep: AtomicDeadline::default(), event_fd: EventFd::open()? })
+        let (sleep, listener) = (AtomicDeadline::default(), OnceLock::new());
+        Ok(Self { sleep, event_fd: EventFd::open()?, listener })
     }
 }
 

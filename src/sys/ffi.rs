@@ -69,13 +69,22 @@ pub(crate) fn drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
 
 /// Returns the user that opened the other end of a Unix socket.
 pub(crate) fn user_of_peer(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(peer(socket)?.uid)
+}
+
+/// Returns the number of the process that opened the other end of a Unix socket; 0 if it has none in this namespace.
+pub(crate) fn process_of_peer(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(u32::try_from(peer(socket)?.pid).unwrap_or_default())
+}
+
+fn peer(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let at: *mut libc::ucred = &mut peer;
     let mut len = length(size_of::<libc::ucred>());
     let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
     // SAFETY: `at` points to `len` writable bytes, of which the kernel writes no more than that.
     checked(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, at.cast(), &mut len) })?;
-    Ok(peer.uid)
+    Ok(peer)
 }
 
 /// Binds a packet socket to an interface, so that it receives frames of this EtherType from there, and sends to it.

@@ -71,7 +71,9 @@ pub(crate) use ffi::bind_to_link;
 #[cfg(feature = "tap")]
 pub(crate) use ffi::offload_tap;
 #[cfg(feature = "runtime")]
-pub(crate) use ffi::{at_exit, attach_reuseport, drops, is_privileged, set_option, user_of_peer};
+pub(crate) use ffi::{
+    at_exit, attach_reuseport, drops, is_privileged, process_of_peer, set_option, user_of_peer,
+};
 #[cfg(feature = "runtime")]
 pub use fork::{PerProcess, generation};
 pub(crate) use hint::{opaque_word, prefetch};
@@ -90,7 +92,9 @@ pub(crate) use messages::{
 #[cfg(all(test, feature = "runtime"))]
 pub(crate) use process::PROCESS_START;
 #[cfg(feature = "runtime")]
-pub(crate) use process::{has_net_bind_service, has_net_raw, monotonic, processor_time, user};
+pub(crate) use process::{
+    FileIdentity, has_net_bind_service, has_net_raw, is_dumpable, monotonic, processor_time, user,
+};
 #[cfg(feature = "packet")]
 pub(crate) use rtnetlink::{Neighbour, RtNetlink};
 #[cfg(feature = "runtime")]
@@ -102,7 +106,9 @@ pub(crate) use socket::{forbid_fragments, force_receive_buffer, path_mtu};
 #[cfg(feature = "runtime")]
 pub use wait::wait_readable;
 #[cfg(feature = "runtime")]
-pub(crate) use wait::{Readiness, Sleepers, Woken, clear_event_fd, event_fd, sleep_on};
+pub(crate) use wait::{
+    Readiness, Sleepers, Woken, clear_event_fd, event_fd, sleep_on, sleep_on_also,
+};
 #[cfg(feature = "runtime")]
 pub(crate) use watch::Watch;
 

@@ -1,14 +1,34 @@
 //! The process: its user and capabilities, and its clocks.
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use rustix::process::geteuid;
+use rustix::fs::fstat;
+use rustix::process::{DumpableBehavior, dumpable_behavior, geteuid};
 use rustix::thread::{CapabilitySet, capabilities};
 use rustix::time::{ClockId, DynamicClockId, clock_gettime_dynamic};
 
 /// Returns the effective user of this process.
 pub(crate) fn user() -> u32 {
     geteuid().as_raw()
+}
+
+/// Whether other processes of the user may trace this one (`PR_GET_DUMPABLE`).
+pub(crate) fn is_dumpable() -> bool {
+    dumpable_behavior().is_ok_and(|found| found == DumpableBehavior::Dumpable)
+}
+
+/// Device and inode of an open file: a descriptor that other code has closed may be that of another file by now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FileIdentity(u64, u64);
+
+impl FileIdentity {
+    /// Returns the identity of an open file.
+    pub(crate) fn of(file: BorrowedFd<'_>) -> io::Result<Self> {
+        let found = fstat(file)?;
+        Ok(Self(found.st_dev, found.st_ino))
+    }
 }
 
 /// Whether this thread has `CAP_NET_RAW`.

@@ -60,14 +60,32 @@ pub fn wait_readable(
 ///
 /// As above.
 pub(crate) fn sleep_on(descriptors: &[RawFd], timeout: Option<Duration>) -> io::Result<Woken> {
-    let poll = |fd: &RawFd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
-    let mut polls: SmallVec<[libc::pollfd; 8]> = descriptors.iter().map(poll).collect();
-    match ffi::ppoll(&mut polls, timeout) {
-        Ok(0) => Ok(Woken::TimedOut),
-        Ok(_) => Ok(Woken::Ready),
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Woken::Interrupted),
-        Err(error) => Err(error),
-    }
+    Ok(sleep_on_also(descriptors, None, timeout)?.0)
+}
+
+/// Waits for one more descriptor, and returns whether that is ready.
+///
+/// # Errors
+///
+/// As above.
+pub(crate) fn sleep_on_also(
+    descriptors: &[RawFd],
+    also: Option<RawFd>,
+    timeout: Option<Duration>,
+) -> io::Result<(Woken, bool)> {
+    let poll = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut polls: SmallVec<[libc::pollfd; 8]> =
+        descriptors.iter().copied().chain(also).map(poll).collect();
+    let woken = match ffi::ppoll(&mut polls, timeout) {
+        Ok(0) => Woken::TimedOut,
+        Ok(_) => Woken::Ready,
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+            return Ok((Woken::Interrupted, false));
+        }
+        Err(error) => return Err(error),
+    };
+    let is_also_ready = also.is_some() && polls.last().is_some_and(|poll| poll.revents != 0);
+    Ok((woken, is_also_ready))
 }
 
 /// A set of descriptors (`epoll`). One call finds the readable ones, however many there are.

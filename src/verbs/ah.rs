@@ -2,6 +2,7 @@
 
 use crate::ids::{Gid, QKey, Qpn};
 use crate::net::AddressVector;
+use crate::port::Control;
 use crate::transport::work::{Completion, UdTarget, WcStatus};
 use crate::verbs::context::ContextInner;
 use crate::verbs::{Context, Error, ProtectionDomain};

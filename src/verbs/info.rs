@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::engine::{Config, Engine};
 use crate::ids::{Gid, Mtu, PKey};
 use crate::mem::MwType;
-use crate::port::{PortCounters, PortInfo};
+use crate::port::{Control, PortCounters, PortInfo};
 use crate::runtime::{Device, DeviceCounters};
 use crate::transport::outputs::Counters;
 use crate::transport::window;

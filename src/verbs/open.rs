@@ -8,7 +8,7 @@ use crate::ids::PKey;
 use crate::port::impair::Impairments;
 use crate::port::{PortKind, Sink};
 use crate::runtime::{
-    AckPolicy, Address, DeviceConfig, EnvError, Environment, OwnAddress, PostPolicy,
+    AckPolicy, Address, DeviceConfig, EnvError, Environment, Observers, OwnAddress, PostPolicy,
 };
 
 /// Options for opening a device. [The environment](Environment) may set those that the program leaves unset.
@@ -39,8 +39,7 @@ pub struct OpenOptions {
     ack_policy: AckPolicy,
     post_policy: Option<PostPolicy>,
     impairments: Option<Impairments>,
-    capture: Option<Box<dyn Sink>>,
-    counters: Option<PathBuf>,
+    observers: Observers,
     pkeys: Option<Vec<PKey>>,
 }
 
@@ -170,7 +169,8 @@ impl OpenOptions {
     /// Passes every packet to `sink` as it is on the wire. The device calls the sink under its lock, so the
     /// sink must not use the device.
     pub fn capture(self, sink: Box<dyn Sink>) -> Self {
-        Self { capture: Some(sink), ..self }
+        let observers = Observers { capture: Some(sink), ..self.observers };
+        Self { observers, ..self }
     }
 
     /// Writes the counters of the device and its queue pairs to a file in this directory, every second and when
@@ -179,7 +179,15 @@ impl OpenOptions {
     /// ([`prometheus`](super::DeviceCounters::prometheus)). Each write replaces the whole file. The file
     /// includes the last 1024 destroyed queue pairs.
     pub fn counters(self, directory: impl Into<PathBuf>) -> Self {
-        Self { counters: Some(directory.into()), ..self }
+        let observers = Observers { counters: Some(directory.into()), ..self.observers };
+        Self { observers, ..self }
+    }
+
+    /// Sets whether the device has a [control socket](crate::runtime::control), at which other programs of the user
+    /// read its counters and capture its packets. The default is that it has.
+    pub fn control(self, control: bool) -> Self {
+        let observers = Observers { control: Some(control), ..self.observers };
+        Self { observers, ..self }
     }
 
     /// Sets the P_Key table of the device's port, in the order of `pkey_index`, instead of the default
@@ -223,8 +231,7 @@ impl OpenOptions {
             || self.via.is_some()
             || self.shards.is_some()
             || self.impairments.is_some()
-            || self.capture.is_some()
-            || self.counters.is_some()
+            || self.observers.are_given()
             || self.pkeys.is_some()
             || self.post_policy.is_some()
             || self.ack_policy != AckPolicy::default();
@@ -252,8 +259,11 @@ impl OpenOptions {
             ack_policy: self.ack_policy,
             post_policy: self.post_policy.or(env.post_policy).unwrap_or_default(),
             impairments: self.impairments.or(env.impair),
-            capture: self.capture,
-            counters: self.counters.or(env.counters),
+            observers: Observers {
+                capture: self.observers.capture,
+                counters: self.observers.counters.or(env.counters),
+                control: self.observers.control.or(env.control),
+            },
             pkeys: self.pkeys.unwrap_or_else(|| vec![PKey::DEFAULT]),
             special,
         })

@@ -11,6 +11,7 @@ use std::thread;
 use softroce::net::{Burst, BurstToken, Path, ROCE_PORT};
 use softroce::port::udp::UdpPort;
 use softroce::port::{Control, Datapath, Direction, PortConfig, Sink, wait_readable};
+use softroce::runtime::control::{CaptureFilter, Request};
 use softroce::time::Instant;
 use softroce::transport::outputs::DropReason;
 use softroce::verbs::*;
@@ -18,6 +19,7 @@ use softroce::wire::icrc::Flow;
 use softroce::wire::packet::{ICRC_LEN, padding};
 use softroce::wire::{Bth, Builder, Deth, Opcode};
 
+use crate::control::Peer;
 use crate::multicast::fresh_group;
 use crate::node::{
     Node, PROCESS_START_LOCK, QKEY, RECV_BYTES, WAIT_LIMIT, all_access, datagrams, fresh_ip, open,
@@ -640,4 +642,23 @@ fn all_tests_pass_with_two_shards() {
 #[ignore = "takes as long as all the others"]
 fn all_tests_pass_with_four_shards() {
     run_all_tests_with_shards(4);
+}
+
+#[test]
+fn capture_of_a_device_with_shards_has_the_packets_of_all() {
+    let (ctx, peer) = (sharded(2), open());
+    let pairs = [(); 2].map(|()| Node::pair_on(ctx.clone(), peer.clone()));
+    let [(a, b), (c, d)] = &pairs;
+    assert_ne!(a.qp.qpn().shard(), c.qp.qpn().shard());
+    let expected: BTreeSet<_> = [a, b, c, d].map(|node| node.qp.qpn()).into();
+    let mut client = Peer::connect(&ctx);
+    client.request(&Request::Capture(CaptureFilter::default()));
+    for (near, far) in &pairs {
+        near.run(SendRequest::write(1, near.mr.sge(..64), far.mr.remote(0)));
+    }
+    drop((pairs, ctx));
+    let destination = |packet: &[u8]| Bth::destination(packet[28..].first_chunk().unwrap());
+    let found: BTreeSet<_> =
+        client.records().iter().map(|(_, packet)| destination(packet)).collect();
+    assert_eq!(found, expected);
 }

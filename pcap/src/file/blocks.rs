@@ -16,6 +16,7 @@ pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 pub(super) const INTERFACE_DESCRIPTION: u32 = 1;
 pub(super) const OBSOLETE_PACKET: u32 = 2;
 pub(super) const SIMPLE_PACKET: u32 = 3;
+pub(super) const INTERFACE_STATISTICS: u32 = 5;
 pub(super) const ENHANCED_PACKET: u32 = 6;
 
 pub(super) const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
@@ -32,9 +33,13 @@ pub(super) const TRAILER_LEN: usize = 4;
 pub(super) const OPT_END: u16 = 0;
 pub(super) const OPT_COMMENT: u16 = 1;
 pub(super) const SHB_USERAPPL: u16 = 4;
+pub(super) const IF_NAME: u16 = 2;
+pub(super) const IF_DESCRIPTION: u16 = 3;
 pub(super) const IF_TSRESOL: u16 = 9;
 pub(super) const IF_FCSLEN: u16 = 13;
 pub(super) const EPB_FLAGS: u16 = 2;
+pub(super) const ISB_IFRECV: u16 = 4;
+pub(super) const ISB_IFDROP: u16 = 5;
 
 /// A frame of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -25,4 +25,4 @@ pub use compressed::decompressed;
 pub use link::{LinkType, NotIp};
 pub use reader::{ReadError, Reader};
 pub use recording::CaptureFile;
-pub use writer::{Record, Writer};
+pub use writer::{Description, Record, Writer};

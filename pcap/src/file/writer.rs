@@ -12,8 +12,9 @@ use std::time::Duration;
 use softroce::port::Direction;
 
 use super::blocks::{
-    BYTE_ORDER_MAGIC, ENHANCED_PACKET, EPB_FLAGS, IF_TSRESOL, INTERFACE_DESCRIPTION, OPT_COMMENT,
-    OPT_END, SECTION_HEADER, SHB_USERAPPL, option, pad,
+    BYTE_ORDER_MAGIC, ENHANCED_PACKET, EPB_FLAGS, IF_DESCRIPTION, IF_NAME, IF_TSRESOL,
+    INTERFACE_DESCRIPTION, INTERFACE_STATISTICS, ISB_IFDROP, ISB_IFRECV, OPT_COMMENT, OPT_END,
+    SECTION_HEADER, SHB_USERAPPL, option, pad,
 };
 use super::link::LinkType;
 
@@ -62,6 +63,17 @@ pub struct Record<'a> {
     pub comment: &'a str,
 }
 
+/// What a file says of an interface. Empty texts are left out.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Description {
+    /// Its name.
+    pub name: String,
+    /// Its description.
+    pub text: String,
+    /// Bytes that a packet may have in the file; 0 without a limit.
+    pub snap_len: u32,
+}
+
 impl<W: Write> Writer<W> {
     /// Begins a file: writes the section header, which names `application`, and interface 0.
     ///
@@ -69,6 +81,17 @@ impl<W: Write> Writer<W> {
     ///
     /// What the output returns.
     pub fn new(out: W, link: LinkType, application: &str) -> io::Result<Self> {
+        let mut writer = Self::section(out, application)?;
+        writer.interface(link)?;
+        Ok(writer)
+    }
+
+    /// Begins a file without an interface: writes the section header, which names `application`.
+    ///
+    /// # Errors
+    ///
+    /// What the output returns.
+    pub fn section(out: W, application: &str) -> io::Result<Self> {
         let mut writer = Self { out, block: Vec::new(), interfaces: 0 };
         writer.block(SECTION_HEADER, |body| {
             body.extend(BYTE_ORDER_MAGIC.to_le_bytes());
@@ -78,7 +101,6 @@ impl<W: Write> Writer<W> {
             option(body, SHB_USERAPPL, application.as_bytes(), false);
             option(body, OPT_END, &[], false);
         })?;
-        writer.interface(link)?;
         Ok(writer)
     }
 
@@ -88,17 +110,59 @@ impl<W: Write> Writer<W> {
     ///
     /// What the output returns.
     pub fn interface(&mut self, link: LinkType) -> io::Result<u32> {
+        self.described_interface(link, &Description::default())
+    }
+
+    /// Describes another interface in words, and returns its number.
+    ///
+    /// # Errors
+    ///
+    /// What the output returns; a text of 64 KiB is invalid input.
+    pub fn described_interface(
+        &mut self,
+        link: LinkType,
+        description: &Description,
+    ) -> io::Result<u32> {
+        let texts = [(IF_NAME, &description.name), (IF_DESCRIPTION, &description.text)];
+        for (_, text) in texts {
+            u16::try_from(text.len()).map_err(io::Error::other)?;
+        }
         self.block(INTERFACE_DESCRIPTION, |body| {
             body.extend(link.number().to_le_bytes());
-            // Reserved; no limit on the length of a packet.
+            // Reserved.
             body.extend([0, 0]);
-            body.extend(0u32.to_le_bytes());
+            body.extend(description.snap_len.to_le_bytes());
+            for (code, text) in texts.iter().filter(|(_, text)| !text.is_empty()) {
+                option(body, *code, text.as_bytes(), false);
+            }
             // Times count 10^-9 s.
             option(body, IF_TSRESOL, &[9], false);
             option(body, OPT_END, &[], false);
         })?;
         self.interfaces += 1;
         Ok(self.interfaces - 1)
+    }
+
+    /// Appends the numbers of packets that an interface has received and dropped until `time`.
+    ///
+    /// # Errors
+    ///
+    /// What the output returns.
+    pub fn statistics(
+        &mut self,
+        interface: u32,
+        time: Duration,
+        received: u64,
+        dropped: u64,
+    ) -> io::Result<()> {
+        let ns = u64::try_from(time.as_nanos()).map_err(io::Error::other)?;
+        self.block(INTERFACE_STATISTICS, |body| {
+            body.extend(interface.to_le_bytes());
+            body.extend(halves(ns));
+            option(body, ISB_IFRECV, &received.to_le_bytes(), false);
+            option(body, ISB_IFDROP, &dropped.to_le_bytes(), false);
+            option(body, OPT_END, &[], false);
+        })
     }
 
     /// Appends a whole packet, of interface 0, without comment.
@@ -126,9 +190,7 @@ impl<W: Write> Writer<W> {
         u16::try_from(record.comment.len()).map_err(io::Error::other)?;
         self.block(ENHANCED_PACKET, |body| {
             body.extend(record.interface.to_le_bytes());
-            // The high half first, each half little-endian.
-            let [a, b, c, d, e, f, g, h] = ns.to_le_bytes();
-            body.extend([e, f, g, h, a, b, c, d]);
+            body.extend(halves(ns));
             body.extend(len.to_le_bytes());
             body.extend(record.original_len.max(len).to_le_bytes());
             body.extend(record.frame);
@@ -158,6 +220,11 @@ impl<W: Write> Writer<W> {
         self.out.flush()
     }
 
+    /// The output.
+    pub fn get_ref(&self) -> &W {
+        &self.out
+    }
+
     /// The output, not flushed.
     pub fn into_inner(self) -> W {
         self.out
@@ -173,6 +240,12 @@ impl<W: Write> Writer<W> {
         self.block[4..8].copy_from_slice(&len);
         self.out.write_all(&self.block)
     }
+}
+
+/// Returns a time as blocks have it: the high half first, each half little-endian.
+fn halves(ns: u64) -> [u8; 8] {
+    let [a, b, c, d, e, f, g, h] = ns.to_le_bytes();
+    [e, f, g, h, a, b, c, d]
 }
 
 #[cfg(test)]
@@ -222,5 +295,25 @@ mod tests {
             word(52),
         ];
         assert_eq!(writer.into_inner(), expected.concat());
+    }
+
+    #[test]
+    fn interface_has_its_name_and_statistics() {
+        let mut writer = Writer::section(Vec::new(), "roce").unwrap();
+        let begin = writer.get_ref().len();
+        let description =
+            Description { name: "softroce0".into(), text: "PID 7".into(), snap_len: 96 };
+        assert_eq!(writer.described_interface(LinkType::Raw, &description).unwrap(), 0);
+        writer.statistics(0, Duration::from_nanos(1 << 32 | 5), 7, 8).unwrap();
+        let word = u32::to_le_bytes;
+        let expected = [
+            [word(1), word(60), word(101), word(96)].concat(),
+            [&[2, 0, 9, 0][..], b"softroce0", &[0; 3], &[3, 0, 5, 0], b"PID 7", &[0; 3]].concat(),
+            [[9, 0, 1, 0], [9, 0, 0, 0], [0; 4], word(60)].concat(),
+            [word(5), word(52), word(0), word(1), word(5)].concat(),
+            [[4, 0, 8, 0], word(7), word(0), [5, 0, 8, 0], word(8), word(0)].concat(),
+            [[0; 4], word(52)].concat(),
+        ];
+        assert_eq!(writer.get_ref()[begin..], expected.concat());
     }
 }

@@ -46,6 +46,8 @@ mod outgoing;
 mod ring;
 mod user;
 
+pub(crate) use user::is_same as is_same_user;
+
 /// While bursts arrive through rings, the port polls the socket in one of this many calls: a socket takes ten times as
 /// long to poll as a ring, 15 times on an emulated CPU.
 const CALLS_PER_SOCKET_POLL: u32 = 64;

@@ -9,7 +9,7 @@ use std::fs;
 const DEFAULT_OVERFLOW_UID: u32 = 65_534;
 
 /// Returns whether the reported user of a peer is certainly `own`, the user of this process.
-pub(super) fn is_same(own: u32, peer: u32) -> bool {
+pub(crate) fn is_same(own: u32, peer: u32) -> bool {
     own == peer && is_certain(own, overflow_uid(), || fs::read_to_string("/proc/self/uid_map").ok())
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::layer::{Layer, Middleware};
 use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta};
-use crate::port::traits::{Datapath, Port, TransmitError};
+use crate::port::traits::{Control, Datapath, Port, TransmitError};
 use crate::sync::Mutex;
 use crate::time::Instant;
 use crate::wire::encap::Headers;
@@ -54,10 +54,8 @@ pub type Capture<P, S> = Layer<P, Recorder<S>>;
 impl<P: Port, S: Sink> Capture<P, S> {
     /// Wraps `port` and shows each packet from now on to `sink`.
     pub fn new(mut port: P, sink: S) -> Self {
-        port.report_ip_fields();
-        port.keep_identifications();
-        let splits_in_kernel = port.info().gso;
-        Self::over(port, Recorder { sink, splits_in_kernel, packet: Vec::new() })
+        let recorder = Recorder::new(&mut port, sink);
+        Self::over(port, recorder)
     }
 
     /// Closes the port and returns the sink.
@@ -130,6 +128,19 @@ pub struct Recorder<S> {
 }
 
 impl<S: Sink> Recorder<S> {
+    /// Returns the middleware for `port`, which reports all that a capture needs from now on.
+    pub(super) fn new(port: &mut impl Control, sink: S) -> Self {
+        port.report_ip_fields();
+        port.keep_identifications();
+        Self { sink, splits_in_kernel: port.info().gso, packet: Vec::new() }
+    }
+
+    /// Returns the sink.
+    #[cfg(feature = "runtime")]
+    pub(super) fn sink_mut(&mut self) -> &mut S {
+        &mut self.sink
+    }
+
     /// Shows the datagrams of a burst that was sent.
     fn sent(&mut self, at: Instant, burst: &Burst) {
         let flow = flow(&burst.path);

@@ -101,6 +101,12 @@ impl<P, M> Layer<P, M> {
         &self.port
     }
 
+    /// Returns the middleware and the port.
+    #[cfg(feature = "runtime")]
+    pub(super) fn parts(&mut self) -> (&mut M, &mut P) {
+        (&mut self.middleware, &mut self.port)
+    }
+
     /// Closes the port and returns the middleware.
     pub(in crate::port) fn into_middleware(self) -> M {
         self.middleware

@@ -3,6 +3,8 @@
 pub mod capture;
 pub mod impair;
 pub(crate) mod layer;
+#[cfg(feature = "runtime")]
+pub(crate) mod live;
 pub(crate) mod multi_homed;
 #[cfg(feature = "runtime")]
 pub(crate) mod shard_demux;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::cm::{Agent, AgentConfig, Counters, Guid};
 use crate::ids::Qpn;
+use crate::port::Control;
 use crate::runtime::cm::CmEvents;
 use crate::runtime::core::Core;
 use crate::runtime::core::cm_slot::{Cm, CmSlot};

@@ -6,7 +6,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use crate::ids::Mtu;
-use crate::port::LinkState;
+use crate::port::{Control, LinkState};
 use crate::runtime::core::Core;
 use crate::runtime::core::link_state::LinkCounters;
 use crate::time::Instant;

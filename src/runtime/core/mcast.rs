@@ -2,7 +2,7 @@
 
 use crate::engine::McastError;
 use crate::ids::{Gid, Qpn};
-use crate::port::JoinError;
+use crate::port::{Control, JoinError};
 use crate::runtime::core::Core;
 
 /// Error for a queue pair that cannot be attached to a group.

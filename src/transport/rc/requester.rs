@@ -142,6 +142,11 @@ impl Requester {
         all.filter(|wqe| wqe.op.has_response()).count()
     }
 
+    /// Returns the number of packets that were sent and not acknowledged.
+    pub(crate) fn outstanding_packets(&self) -> u32 {
+        self.snd_max.since(self.snd_una)
+    }
+
     /// Appends a request of `length` bytes.
     #[inline]
     pub(crate) fn post(&mut self, request: &mut SendRequest, length: u32) {
