@@ -4,6 +4,8 @@
 #   tools/ci.sh          all of it: about an hour on two cores
 #   tools/ci.sh quick    what to run before a commit: format, lints, tests
 #   tools/ci.sh STEP…    single steps, by the names of the functions below
+#   tools/ci.sh zoo NAME…
+#                        single programs of the compatibility page
 #
 # As root it installs the Debian packages it needs; otherwise it says which are missing.
 set -euo pipefail
@@ -166,13 +168,13 @@ dropin() {
     as_nobody "$bin/roce" run -- ibv_devinfo -v
 }
 
-# Programs of other projects, each with its own verification: docs/COMPATIBILITY.md. About a minute; tools/zoo.py runs
-# single programs.
+# Programs of other projects, each with its own verification: docs/COMPATIBILITY.md. A few minutes. "ci.sh zoo PROGRAM…"
+# runs single programs, and "ci.sh zoo nightly" those that need minutes or gigabytes.
 zoo() {
     # shellcheck disable=SC2046
-    installed gcc python3 $(tools/zoo.py --packages)
+    installed gcc iproute2 python3 $(tools/zoo.py --packages "$@")
     cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
-    tools/zoo.py --roce "$built"/release/roce --write docs/COMPATIBILITY.md
+    tools/zoo.py --roce "$built"/release/roce --write docs/COMPATIBILITY.md "$@"
 }
 
 # The console blocks of the pages, which must print what the pages show.
@@ -184,7 +186,7 @@ pages() {
 
 # Objects that come and go and programs that are killed, for less than two minutes: nothing is left of them.
 soak() {
-    installed "${DROPIN_PACKAGES[@]}"
+    installed "${DROPIN_PACKAGES[@]}" libmpich-dev mpich
     tools/soak.sh --seconds 40 --kills 60
 }
 
@@ -207,9 +209,12 @@ rxe() {
     tests/interop/rxe.sh
 }
 
+# Arguments of the step.
+of_step=()
 case "${1:-all}" in
 all) steps=("${ALL[@]}") ;;
 quick) steps=("${QUICK[@]}") ;;
+zoo) steps=(zoo) of_step=("${@:2}") ;;
 *) steps=("$@") ;;
 esac
 # Whatever the caller calls itself: what is not run here has not passed. Before a commit it is reported.
@@ -222,6 +227,6 @@ for step in "${steps[@]}"; do
     fi
     echo "==== $step"
     start=$SECONDS
-    "$step"
+    "$step" "${of_step[@]}"
     echo "==== $step: $((SECONDS - start)) s"
 done

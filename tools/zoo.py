@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """Runs programs of other projects on softroce, each with its own verification: docs/COMPATIBILITY.md.
 
-    tools/zoo.py --roce PATH [--write PAGE] [PROGRAM...]    all programs of CI, or those named
-    tools/zoo.py --packages                                 the Debian packages that they need
+    tools/zoo.py --roce PATH [--write PAGE] [PROGRAM...]    all programs of CI, or those named; "nightly": those that
+                                                            run by name only
+    tools/zoo.py --packages [PROGRAM...]                    the Debian packages that they need
+    tools/zoo.py --list                                     the names, and which of them run by name only
 
-Each program runs over UDP sockets, over shared memory, and once with its packets checked (`roce run --check`). A failure
-prints the output of both sides, and the exit status is 1. `tools/ci.sh zoo` installs the packages and builds roce.
+Each program runs over UDP sockets, over shared memory, with 1 % of all packets lost, and once with its packets checked
+(`roce run --check`). Where a program prints its speed, it also runs over TCP, without softroce. A failure prints the output
+of both sides, and the exit status is 1. `tools/ci.sh zoo` installs the packages and builds roce. Everything runs in
+namespaces of its own for the network and for processes, so that no program finds what another has left.
 """
 
 import argparse
@@ -17,112 +21,33 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent / "zoo"
+sys.path.insert(0, str(HERE))
+from programs import DEVICE, PROGRAMS, PROVIDER  # noqa: E402
+
+# Programs and packages that pip and cargo install stay there for the next run.
+INSTALLED = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target")).resolve() / "zoo"
 TIME_LIMIT_S = 120
 LISTEN_LIMIT_S = 20
-# State of a listening socket in /proc/net/tcp.
+# A server opens its device before it listens to the connection manager. Starts of a client that finds no listener.
+CLIENT_STARTS = 3
+# State of a listening TCP socket in /proc/net/tcp.
 LISTEN = "0A"
-# Smaller rings than the defaults of 70 MB a process, and no transport but RDMA.
-UCX = {
-    "UCX_TLS": "rc_verbs,ud_verbs:aux,self",
-    "UCX_RC_RX_QUEUE_LEN": "256",
-    "UCX_UD_RX_QUEUE_LEN": "256",
-}
 # Modes of a run: the name in the page, and options of roce run.
-MODES = {"UDP": [], "shm": ["--via", "shm"], "checked": ["--check"]}
+MODES = {
+    "UDP": [],
+    "shm": ["--via", "shm"],
+    "1 % loss": ["--impair", "loss=0.01,seed=1"],
+    "checked": ["--check"],
+}
+COLUMNS = ["program", "package", "run", *MODES, "speed, TCP is 1: UDP; shm", "date"]
 
 
 class Failure(Exception):
     """A program did not do what it should; the text has its output."""
-
-
-@dataclass
-class Program:
-    """A program, how it is installed and what it must print."""
-
-    name: str
-    packages: list
-    says: list
-    command: list = None
-    client: list = None
-    # TCP port at which the server listens when it is ready.
-    port: int = None
-    build: list = None
-    environment: dict = None
-    statuses: tuple = (0,)
-    what: str = ""
-
-
-def mpi(name, launcher, compiler, packages, environment=None, options=()):
-    return Program(
-        name,
-        packages,
-        ["all data is right"],
-        [launcher, "-n", "2", *options, "{build}/mpi"],
-        build=[compiler, "-O1", "-o", "{build}/mpi", str(HERE / "mpi.c")],
-        environment={**UCX, **(environment or {})},
-        what="MPI_Alltoall and MPI_Put of 128 KiB between 2 ranks, with MPI_THREAD_MULTIPLE; every integer compared",
-    )
-
-
-def pingpong(kind):
-    command = [f"ibv_{kind}_pingpong", "-g", "0", "-n", "200"]
-    # The UD and shared-receive programs have no option to validate.
-    command += ["-c"] if kind in ("rc", "uc", "srq", "xsrq") else []
-    return Program(
-        f"ibv_{kind}_pingpong",
-        ["ibverbs-utils"],
-        ["200 iters" if kind not in ("srq", "xsrq") else "iters"],
-        command,
-        command + ["localhost"],
-        port=18515,
-        what="200 messages" + (", validated" if "-c" in command else ""),
-    )
-
-
-def dapl(name, options, client, says, port, statuses=(0,), what=""):
-    return Program(
-        name,
-        ["dapl2-utils", "libdapl2"],
-        says,
-        [name, *options],
-        [name, *client],
-        port,
-        # DAPL listens at the address of one interface.
-        environment={"DAT_OVERRIDE": "{build}/dat.conf", "DAPL_SCM_NETDEV": "lo"},
-        statuses=statuses,
-        what=what,
-    )
-
-
-PROVIDER = "softroce-scm"
-OPENMPI_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-PROGRAMS = [
-    Program("ibstat", ["infiniband-diags"], ["CA 'softroce0'", "State: Active"], ["ibstat"], what="the page of the device"),
-    Program("ibstatus", ["infiniband-diags"], ["4: ACTIVE"], ["ibstatus"], what="the page of the device"),
-    Program("ibv_devinfo", ["ibverbs-utils"], ["PORT_ACTIVE", "GID[  3]"], ["ibv_devinfo", "-v"], what="all attributes"),
-    *[pingpong(kind) for kind in ("rc", "uc", "ud", "srq")],
-    dapl("dtest", ["-P", PROVIDER, "-b", "65536"], ["-P", PROVIDER, "-b", "65536", "-h", "127.0.0.1"], ["PASSED"], 15828,
-         what="RDMA writes, reads and messages of 64 KiB, verified"),
-    dapl("dtestsrq", ["-P", PROVIDER], ["-P", PROVIDER, "-h", "127.0.0.1"], ["SRQ Test Complete"], 46248,
-         what="messages that two endpoints receive from one queue"),
-    dapl("dapltest", ["-T", "S", "-D", PROVIDER],
-         ["-T", "T", "-s", "127.0.0.1", "-D", PROVIDER, "-i", "20", "-t", "2", "-w", "2", "client", "SR", "4096", "2",
-          "server", "SR", "4096", "2"],
-         ["Total WQE"], 63000, statuses=None, what="2 threads with 2 endpoints each, 20 messages of 4 KiB"),
-    mpi("MPICH", "mpirun.mpich", "mpicc.mpich", ["mpich", "libmpich-dev"]),
-    mpi("Open MPI (UCX)", "mpirun.openmpi", "mpicc.openmpi", ["openmpi-bin", "libopenmpi-dev"], OPENMPI_ROOT,
-        ["--oversubscribe", "--mca", "pml", "ucx", "--mca", "osc", "ucx"]),
-    Program("Open MPI (OpenSHMEM)", ["openmpi-bin", "libopenmpi-dev"], ["all data is right"],
-            ["oshrun", "-n", "2", "--oversubscribe", "{build}/shmem"],
-            build=["oshcc", "-O1", "-o", "{build}/shmem", str(HERE / "shmem.c")],
-            environment={**UCX, **OPENMPI_ROOT}, statuses=(0, 139),
-            what="a put to the next element; Debian's build crashes in `shmem_finalize`, over TCP too"),
-]
 
 
 @contextmanager
@@ -138,29 +63,103 @@ def started(command, environment, output):
             process.wait(10)
         except (ProcessLookupError, subprocess.TimeoutExpired):
             pass
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        process.wait()
 
 
-def is_listening(session, port):
-    """Whether a process of this session has a TCP socket that listens at a port."""
-    sockets = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+def end_all():
+    """Ends what a program has left: this is the first process of a namespace of processes."""
+    assert os.getpid() == 1
+    try:
+        os.kill(-1, signal.SIGKILL)
+        while True:
+            os.wait()
+    except (ProcessLookupError, ChildProcessError):
+        pass
+
+
+def is_listening(port):
+    """Whether a process of this namespace has a TCP socket that listens at a port, or the UDP socket of a device."""
+    protocol = "udp" if port == DEVICE else "tcp"
+    for table in (f"/proc/net/{protocol}", f"/proc/net/{protocol}6"):
         rows = [row.split() for row in Path(table).read_text().splitlines()[1:]]
-        sockets |= {f"socket:[{row[9]}]" for row in rows
-                    if row[3] == LISTEN and int(row[1].rsplit(":", 1)[1], 16) == port}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            # Fields behind the name, which may contain spaces: state, parent, group, session.
-            fields = (process / "stat").read_text().rsplit(")", 1)[1].split()
-            if int(fields[3]) == session and sockets & {os.readlink(fd) for fd in (process / "fd").iterdir()}:
-                return True
-        except OSError:
-            continue
+        if any((port == DEVICE or row[3] == LISTEN) and int(row[1].rsplit(":", 1)[1], 16) == port for row in rows):
+            return True
     return False
+
+
+class Run:
+    """One run of a program: the output of both sides, and how long it took."""
+
+    def __init__(self, build, program, prefix, change=None):
+        """`change` has the commands and variables of a run over TCP."""
+        self.program, self.prefix, self.build = program, prefix, build
+        self.command = (change and change.command) or program.command
+        self.client = (change and change.client) or program.client
+        own = {**(program.environment or {}), **((change and change.environment) or {})}
+        self.environment = {**os.environ, **{name: self.filled([value])[0] for name, value in own.items()}}
+        self.port = (change and change.port) or program.port
+        self.logs = [build / name for name in ("first.log", "second.log")]
+        self.took = None
+
+    def filled(self, words):
+        places = {"{build}": self.build, "{python}": INSTALLED / "venv/bin/python", "{crates}": INSTALLED / "bin"}
+        for name, place in places.items():
+            words = [word.replace(name, str(place)) for word in words]
+        return words
+
+    def said(self):
+        return "\n".join(log.read_text(errors="replace") for log in self.logs)
+
+    def run(self):
+        try:
+            return self.run_both()
+        finally:
+            end_all()
+
+    def run_both(self):
+        for log in self.logs:
+            log.write_bytes(b"")
+        start = time.monotonic()
+        with open(self.logs[0], "wb") as output, started(self.prefix + self.filled(self.command), self.environment,
+                                                        output) as server:
+            if self.client:
+                self.wait_for_listener(server)
+                self.run_client(server)
+                if self.program.ends:
+                    self.wait(server)
+                    self.judge(server, "server")
+            else:
+                self.wait(server)
+                self.judge(server, "program")
+        self.took = time.monotonic() - start
+        return self
+
+    def run_client(self, server):
+        for attempt in range(CLIENT_STARTS):
+            with open(self.logs[1], "wb") as output, started(self.prefix + self.filled(self.client), self.environment,
+                                                            output) as client:
+                self.wait(client)
+            # The server of a program with TCP listened before.
+            has_failed = client.returncode not in (self.program.statuses or (client.returncode,))
+            if not (has_failed and self.program.port == DEVICE and server.poll() is None and attempt + 1 < CLIENT_STARTS):
+                return self.judge(client, "client")
+
+    def judge(self, process, side):
+        if self.program.statuses is not None and process.returncode not in self.program.statuses:
+            raise Failure(f"exit status {process.returncode} of the {side}\n{self.said()}")
+
+    def wait(self, process):
+        try:
+            process.wait(TIME_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"it has not ended after {TIME_LIMIT_S} s\n{self.said()}") from None
+
+    def wait_for_listener(self, server):
+        """Waits until the server listens. No event announces it."""
+        limit = time.monotonic() + LISTEN_LIMIT_S
+        while not is_listening(self.port):
+            if server.poll() is not None or time.monotonic() > limit:
+                raise Failure(f"the server does not listen (exit status {server.poll()})\n{self.said()}")
+            time.sleep(0.02)
 
 
 class Zoo:
@@ -171,82 +170,140 @@ class Zoo:
         (build / "dat.conf").write_text(
             f'{PROVIDER} u2.0 nonthreadsafe default libdaploscm.so.2 dapl.2.0 "softroce0 1" ""\n')
 
-    def filled(self, words):
-        return [word.format(build=self.build) for word in words]
+    def prepare(self, program):
+        """Builds what a program needs."""
+        for command in program.build:
+            built = subprocess.run(Run(self.build, program, []).filled(command), capture_output=True, text=True)
+            if built.returncode != 0:
+                raise Failure(f"{built.args}: exit status {built.returncode}\n{built.stdout}{built.stderr}")
 
-    def run(self, program, options):
-        """Runs a program in one mode. Returns the cell of the table: seconds, or the number of checked packets."""
-        own = {name: value.format(build=self.build) for name, value in (program.environment or {}).items()}
-        environment = {**os.environ, **own}
-        if program.build:
-            subprocess.run(self.filled(program.build), check=True)
-        prefix = [str(self.roce), "run", *options, "--"]
-        start = time.monotonic()
-        logs = [self.build / name for name in ("first.log", "second.log")]
-        with open(logs[0], "wb") as first, open(logs[1], "wb") as second:
-            command = prefix + self.filled(program.command)
-            with started(command, environment, first) as server:
-                last = server
-                if program.client:
-                    self.wait_for_listener(server, program.port)
-                    with started(prefix + self.filled(program.client), environment, second) as client:
-                        self.wait(client, logs)
-                    last = client
-                else:
-                    self.wait(server, logs)
-        took = time.monotonic() - start
-        said = "\n".join(log.read_text(errors="replace") for log in logs)
-        if program.statuses is not None and last.returncode not in program.statuses:
-            raise Failure(f"exit status {last.returncode}\n{said}")
+    def run(self, program, mode):
+        """Runs a program in one mode. Returns the cell of the table, and the output."""
+        options = MODES[mode]
+        run = Run(self.build, program, [str(self.roce), "run", *options, "--"]).run()
+        said = run.said()
         missing = [words for words in program.says if words not in said]
         if missing:
             raise Failure(f"it does not say {missing}\n{said}")
+        if mode != "checked":
+            return f"{run.took:.1f}", said
         checked = sum(int(packets) for packets in re.findall(r"(\d+) of RoCEv2; ICRC", said))
-        if "--check" in options and (program.client or program.build) and not checked:
+        if program.sends and not checked:
             raise Failure(f"no packet was sent over RoCE\n{said}")
-        return f"{checked} packets" if "--check" in options else f"{took:.1f}"
+        return f"{checked} packets", said
 
-    @staticmethod
-    def wait(process, logs):
-        try:
-            process.wait(TIME_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            said = "\n".join(log.read_text(errors="replace") for log in logs)
-            raise Failure(f"it has not ended after {TIME_LIMIT_S} s\n{said}") from None
-
-    @staticmethod
-    def wait_for_listener(server, port):
-        """Waits until the server listens. No event announces it."""
-        limit = time.monotonic() + LISTEN_LIMIT_S
-        while not is_listening(server.pid, port):
-            if server.poll() is not None or time.monotonic() > limit:
-                raise Failure(f"the server does not listen (exit status {server.poll()})")
-            time.sleep(0.05)
+    def speed(self, program, outputs):
+        """The cell for speeds next to TCP; `outputs` has the output over UDP and over shared memory."""
+        cells = []
+        for speed in program.speeds:
+            over_tcp = figure(speed.tcp_figure or speed.figure, Run(self.build, program, [], speed).run().said())
+            ratios = [figure(speed.figure, said) / over_tcp for said in outputs]
+            ratios = [f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}" for ratio in ratios]
+            cells.append(f"{speed.name} {'; '.join(ratios)}")
+        return ", ".join(cells)
 
 
-def version(packages):
-    """The first package and its version."""
-    asked = ["dpkg-query", "-W", "-f=${Package} ${Version}\n", packages[0]]
+def figure(pattern, said):
+    found = re.findall(pattern, said, re.MULTILINE)
+    if not found:
+        raise Failure(f"no figure: {pattern}\n{said}")
+    return float(found[-1])
+
+
+def version(program):
+    """The package and its version."""
+    if program.wheels or program.crate:
+        return (program.wheels or program.crate)[0].replace("==", " ").replace("@", " ")
+    asked = ["dpkg-query", "-W", "-f=${Package} ${Version}\n", program.packages[0]]
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def kept_rows(path):
+    """The rows of a page by the name of the program."""
+    if not path.exists():
+        return {}
+    rows = [line.strip("| \n").split(" | ") for line in path.read_text().splitlines() if line.startswith("| ")]
+    return {row[0]: row for row in rows[1:] if len(row) == len(COLUMNS)}
 
 
 def page(rows):
     """The page for the results of a run."""
-    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    table = "\n".join("| " + " | ".join(row) + " |" for row in [COLUMNS, ["---"] * len(COLUMNS), *rows])
     return f"""# Compatibility
 
-Programs of other projects, as their users start them, under `roce run --`. `tools/ci.sh zoo` runs them and writes this page:
-on {date.today()}, on {os.cpu_count()} processors, both sides on one machine. Each program verifies its data where it can. The
-columns UDP and shm have the seconds of a run over UDP sockets and over shared memory, with other work on the machine. The last
-column has the packets of a run, as both sides captured them, in which `roce check` found no violation. [Programs that were run](DROPIN.md) has more.
+Programs of other projects, as their users start them, under `roce run --`, on {os.cpu_count()} processors, both sides on one
+machine. `tools/ci.sh zoo` runs them and writes this page; those that need minutes or gigabytes run by name
+(`tools/ci.sh zoo NAME`), and keep their row with its date. Each program verifies its data where it can.
 
-Not supported: programs that need raw packet queue pairs, DC transport, or memory of a graphics adapter; statically linked programs ([what does not work](DROPIN.md#what-does-not-work)). Of DAPL, `dtestx`
-is not in the table: in some runs one side ends before the other has received the last message of their TCP connection.
+The columns UDP, shm and 1 % loss have the seconds of a run over UDP sockets, over shared memory, and over UDP sockets where
+each side loses one packet in a hundred in each direction. The column *checked* has the packets of a run, as both sides
+captured them, in which `roce check` found no violation. Speeds are those that the program prints, next to the same program
+over TCP in the same minute: more is better for a bandwidth, less for a latency. [Programs that were run](DROPIN.md) has more.
 
-| program | package | run | UDP | shm | checked |
-|---|---|---|---|---|---|
+Not supported: programs that need raw packet queue pairs, DC transport, or memory of a graphics adapter; statically linked
+programs ([what does not work](DROPIN.md#what-does-not-work)). Of DAPL, `dtestx` is not in the table: in some runs one side
+ends before the other has received the last message of their TCP connection.
+
 {table}
 """
+
+
+def run_all(zoo, chosen):
+    """Runs programs. Returns the rows of the page by name, and the number of failures."""
+    rows, failures = {}, 0
+
+    def failed(program, mode, failure):
+        nonlocal failures
+        failures += 1
+        print(f"{program.name}, {mode}: {failure}", file=sys.stderr, flush=True)
+        return "fails"
+
+    for program in chosen:
+        try:
+            zoo.prepare(program)
+        except Failure as failure:
+            rows[program.name] = [program.name, "", program.what, failed(program, "build", failure), "", "", "", "", ""]
+            continue
+        cells, outputs = [], []
+        for mode in MODES:
+            if mode == "1 % loss" and not (program.loss and program.sends):
+                cells.append("–")
+                continue
+            try:
+                cell, said = zoo.run(program, mode)
+                outputs.append(said)
+                cells.append(cell)
+            except Failure as failure:
+                cells.append(failed(program, mode, failure))
+            print(f"{program.name}, {mode}: {cells[-1]}", flush=True)
+        try:
+            cells.append(zoo.speed(program, outputs[:2]) if "fails" not in cells else "")
+        except Failure as failure:
+            cells.append(failed(program, "TCP", failure))
+        if cells[-1]:
+            print(f"{program.name}, speed over that of TCP: {cells[-1]}", flush=True)
+        rows[program.name] = [program.name, version(program), program.what, *cells, str(date.today())]
+    return rows, failures
+
+
+def install(chosen):
+    """Installs packages of PyPI and programs of crates.io. The namespace has no network."""
+    for program in chosen:
+        if program.wheels:
+            subprocess.run(["/usr/bin/python3", "-m", "venv", INSTALLED / "venv"], check=True)
+            subprocess.run([INSTALLED / "venv/bin/pip", "install", "--quiet", *program.wheels], check=True)
+        if program.crate:
+            crate, *options = program.crate
+            subprocess.run(["cargo", "install", "--quiet", "--locked", "--root", INSTALLED, "--target-dir", INSTALLED / "build",
+                            *options, crate], check=True)
+
+
+def enter_namespace():
+    """Starts this script again in namespaces of its own for the network and for processes."""
+    user = [] if os.geteuid() == 0 else ["--map-root-user"]
+    unshare = ["unshare", *user, "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
+               'ip link set lo up; exec "$@"', "zoo"]
+    os.execvpe("unshare", [*unshare, sys.executable, *sys.argv], {**os.environ, "ZOO_NAMESPACE": "1"})
 
 
 def main():
@@ -254,31 +311,35 @@ def main():
     parser.add_argument("--roce", type=Path, help="the command, with its libraries beside it")
     parser.add_argument("--write", type=Path, help="write the page with the results")
     parser.add_argument("--packages", action="store_true", help="print the Debian packages that the programs need")
-    parser.add_argument("programs", nargs="*", help="names of programs")
+    parser.add_argument("--list", action="store_true", help="print the names of the programs")
+    parser.add_argument("programs", nargs="*", help="names of programs, as in the page")
     arguments = parser.parse_args()
-    if arguments.packages:
-        print(*sorted({package for program in PROGRAMS for package in program.packages}))
+    named = {name.lower() for name in arguments.programs}
+    is_nightly = named == {"nightly"}
+    chosen = [program for program in PROGRAMS
+              if (program.name.lower() in named if named and not is_nightly else program.by_name == is_nightly)]
+    unknown = named - {program.name.lower() for program in chosen} - {"nightly"}
+    if unknown:
+        parser.error(f"no such program: {', '.join(unknown)}")
+    if arguments.list:
+        for program in PROGRAMS:
+            print(program.name + (" (by name)" if program.by_name else ""))
         return 0
-    chosen = [program for program in PROGRAMS if not arguments.programs or program.name in arguments.programs]
-    unknown = set(arguments.programs) - {program.name for program in chosen}
-    if unknown or not arguments.roce:
-        parser.error(f"no such program: {', '.join(unknown)}" if unknown else "--roce is missing")
-    rows, failures = [], 0
+    if arguments.packages:
+        print(*sorted({package for program in chosen for package in program.packages}))
+        return 0
+    if not arguments.roce:
+        parser.error("--roce is missing")
+    if "ZOO_NAMESPACE" not in os.environ:
+        install(chosen)
+        enter_namespace()
+    start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="roce-zoo-") as build:
-        zoo = Zoo(arguments.roce.resolve(), Path(build))
-        for program in chosen:
-            cells = []
-            for mode, options in MODES.items():
-                try:
-                    cells.append(zoo.run(program, options))
-                    print(f"{program.name}, {mode}: {cells[-1]}", flush=True)
-                except Failure as failure:
-                    failures += 1
-                    cells.append("fails")
-                    print(f"{program.name}, {mode}: {failure}", file=sys.stderr, flush=True)
-            rows.append([program.name, version(program.packages), program.what, *cells])
+        rows, failures = run_all(Zoo(arguments.roce.resolve(), Path(build)), chosen)
     if arguments.write:
-        arguments.write.write_text(page(rows))
+        rows = {**kept_rows(arguments.write), **rows}
+        arguments.write.write_text(page([rows[program.name] for program in PROGRAMS if program.name in rows]))
+    print(f"{len(chosen)} programs, {failures} failures, {time.monotonic() - start:.0f} s")
     return 1 if failures else 0
 
 

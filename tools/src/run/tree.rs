@@ -12,6 +12,7 @@ use nix::net::if_::InterfaceFlags;
 use softroce::engine::gid_table;
 use softroce::verbs::Gid;
 use softroce::wire::cm::Guid;
+use softroce::wire::icrc::crc32;
 
 use super::folder::Folder;
 use crate::hex::hex;
@@ -34,6 +35,9 @@ const PORT_FILES: [(&str, &str); 10] = [
     ("pkeys/0", "0xffff"),
 ];
 
+/// Character devices that every program may open: links to `/dev/null`. The library answers in the place of the second.
+const DEVICE_LINKS: [&str; 2] = ["dev/infiniband/uverbs0", "dev/infiniband/rdma_cm"];
+
 /// The attributes of a device that are known before it is opened.
 #[derive(Clone, Copy)]
 pub(super) struct DeviceFiles<'a> {
@@ -43,7 +47,8 @@ pub(super) struct DeviceFiles<'a> {
 }
 
 impl DeviceFiles<'_> {
-    /// Writes the files to a folder below `base`, or below one of this user, and returns the folder. Files that exist
+    /// Writes the files to a folder below `base`, or below one of this user, and returns the folder. Its name has a
+    /// checksum of the files, so that programs of several versions of softroce read different folders. Files that exist
     /// with the right content stay as they are, because other programs may be reading them.
     pub(super) fn write(self, base: Option<&Path>) -> anyhow::Result<PathBuf> {
         ensure!(
@@ -53,23 +58,32 @@ impl DeviceFiles<'_> {
             "the device's name is {:?}: expected a file name of at most {MAX_NAME_BYTES} bytes",
             self.name
         );
-        let base = self::base(base)?;
-        let ips: Vec<_> = self.ips.iter().map(ToString::to_string).collect();
-        let at = if ips.is_empty() { String::new() } else { format!("@{}", ips.join(",")) };
-        let root = base.below(format!("{}{at}", self.name).as_ref())?;
+        let files = self.files()?;
+        let root = self::base(base)?.below(self.folder_name(&files).as_ref())?;
         let written = |path: &str| root.path().join(path).display().to_string();
-        for (path, text) in self.files()? {
+        for (path, text) in files {
             let (folder, name) = parent(&root, &path)?;
             let folder = folder.as_ref().unwrap_or(&root);
             folder.put(name, &text).with_context(|| written(&path))?;
         }
-        // Character devices that every program may open. The library answers in the place of the second.
-        for device in ["dev/infiniband/uverbs0", "dev/infiniband/rdma_cm"] {
+        for device in DEVICE_LINKS {
             let (folder, name) = parent(&root, device)?;
             let folder = folder.as_ref().unwrap_or(&root);
             folder.link(name, "/dev/null").with_context(|| written(device))?;
         }
         Ok(root.path().to_owned())
+    }
+
+    /// Returns the name of the folder for these files: the device, its addresses, and a checksum of paths and contents.
+    fn folder_name(self, files: &[(String, String)]) -> String {
+        let ips: Vec<_> = self.ips.iter().map(ToString::to_string).collect();
+        let at = if ips.is_empty() { String::new() } else { format!("@{}", ips.join(",")) };
+        let paths = files.iter().flat_map(|(path, text)| [path.as_str(), text]);
+        let sum = paths.chain(DEVICE_LINKS).fold(0, |sum, text| {
+            // A byte that no path contains ends each text.
+            crc32(crc32(sum, text.as_bytes()), &[0])
+        });
+        format!("{}{at}-{sum:08x}", self.name)
     }
 
     /// Returns the files and their contents.
@@ -220,7 +234,8 @@ mod tests {
     fn files_with_other_contents_are_rewritten() {
         let folder = folder("mended");
         let root = device("mine", &[]).write(Some(&folder)).unwrap();
-        assert_eq!(root, folder.join("mine"));
+        let name = root.strip_prefix(&folder).unwrap().to_str().unwrap();
+        assert!(name.starts_with("mine-"), "{name}");
         let file = root.join("sys/class/infiniband/mine/node_type");
         fs::write(&file, "nonsense").unwrap();
         assert_eq!(device("mine", &[]).write(Some(&folder)).unwrap(), root);
@@ -228,6 +243,24 @@ mod tests {
         let in_it = fs::read_dir(file.parent().unwrap()).unwrap().count();
         assert_eq!(in_it, 8, "no other file is left");
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn files_of_another_version_are_in_another_folder() {
+        let device = device("mine", &[]);
+        let files = device.files().unwrap();
+        let name = device.folder_name(&files);
+        assert_eq!(device.folder_name(&device.files().unwrap()), name);
+        let mut fewer = files.clone();
+        fewer.pop();
+        let mut longer = files.clone();
+        longer[0].1.push('0');
+        let mut moved = files.clone();
+        let (path, text) = &mut moved[0];
+        path.push_str(&std::mem::take(text));
+        for other in [fewer, longer, moved] {
+            assert_ne!(device.folder_name(&other), name);
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::poll::{PollTimeout, poll};
+use nix::sys::signal::Signal;
 use softroce::runtime::now;
 use softroce::verbs::Instant;
 
@@ -20,9 +21,9 @@ use super::{Folders, compiled, setting};
 /// How long a survivor may go on. Its retry time is below a second; the machine may have other things to do.
 const SURVIVOR_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long `ibv_rc_pingpong` may go on: one that waits for a message, and has none of its own under way, waits for
-/// ever on any adapter.
-const PINGPONG_TIMEOUT: Duration = Duration::from_secs(6);
+/// How long `ibv_rc_pingpong` and `rping` may go on: a side that waits for a message, and has none of its own under
+/// way, waits for ever on any adapter.
+const WAITING_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// How long a pair has to write to each other, in milliseconds.
 const TRAFFIC_MS: u64 = 300;
@@ -56,6 +57,34 @@ enum Program {
     Perf,
     Pingpong,
     Writers,
+    WriteBw,
+    Rping,
+    Ucx,
+}
+
+impl Program {
+    const ALL: [Self; 6] =
+        [Self::Perf, Self::Pingpong, Self::Writers, Self::WriteBw, Self::Rping, Self::Ucx];
+
+    /// Whether a side that has no request in flight waits for its peer forever, on any adapter.
+    fn waits_for_messages(self) -> bool {
+        matches!(self, Self::Pingpong | Self::Rping)
+    }
+
+    /// Exit statuses of a side that loses its peer to SIGKILL.
+    fn statuses(self) -> &'static [i32] {
+        match self {
+            Self::Perf => &[0, 1, 2],
+            Self::Pingpong | Self::WriteBw => &[0, 1],
+            Self::Writers => &[0, 3, 4],
+            Self::Rping | Self::Ucx => &[0, 1, 255],
+        }
+    }
+
+    /// Signal by which a side may end that loses its peer: UCX aborts on an error of an endpoint without a handler.
+    fn signal(self) -> Option<i32> {
+        (self == Self::Ucx).then_some(Signal::SIGABRT as i32)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -177,6 +206,33 @@ impl Pair<'_> {
                 let program = ["ibv_rc_pingpong", "-g", "0", "-p", port, "-n", messages];
                 command(&[&run[..], &program, host].concat())
             }
+            Program::WriteBw => {
+                let messages = if is_brief { "20" } else { "20000" };
+                let program = ["ib_write_bw", "-F", "-p", port, "-n", messages];
+                command(&[&run[..], &program, host].concat())
+            }
+            Program::Rping => {
+                let rounds = if is_brief { "20" } else { "4000" };
+                let side = if role == Role::Server { "-s" } else { "-c" };
+                let at = self.ips[Role::Server as usize].as_str();
+                // Debug messages, which name each step.
+                let program = ["stdbuf", "-oL", "rping", "-d", side];
+                let options = ["-a", at, "-p", port, "-C", rounds, "-V"];
+                command(&[&run[..], &program, &options].concat())
+            }
+            Program::Ucx => {
+                let messages = if is_brief { "20" } else { "20000" };
+                let program =
+                    ["ucx_perftest", "-p", port, "-t", "tag_bw", "-s", "65536", "-w", "10"];
+                let mut command = command(&[&run[..], &program, &["-n", messages], host].concat());
+                // Smaller rings than the defaults of 70 MB, and no transport but RDMA.
+                command.envs([
+                    ("UCX_TLS", "rc_verbs,ud_verbs:aux"),
+                    ("UCX_RC_RX_QUEUE_LEN", "256"),
+                    ("UCX_UD_RX_QUEUE_LEN", "256"),
+                ]);
+                command
+            }
             Program::Writers => {
                 let mut command = command(&run);
                 // 67 ms, or a second where nothing is killed: the machine may be busy for longer than that.
@@ -195,9 +251,9 @@ impl Pair<'_> {
         let port = free_port();
         let name = |role: &str| format!("{:?}-{}-{role}", self.program, self.via);
         let is_brief = victim.is_none();
-        let timeout = match self.program {
-            Program::Pingpong => PINGPONG_TIMEOUT,
-            Program::Perf | Program::Writers => SURVIVOR_TIMEOUT,
+        let timeout = match victim {
+            Some(_) if self.program.waits_for_messages() => WAITING_TIMEOUT,
+            _ => SURVIVOR_TIMEOUT,
         };
         let mut server =
             Running::start(&mut self.command(Role::Server, &port, is_brief), &name("server"));
@@ -206,7 +262,7 @@ impl Pair<'_> {
         let due = of(Role::Server);
         // Nothing tells when another process listens.
         while due.is_none_or(|after| now() - start < after) {
-            if listens(&port) {
+            if self.is_ready(&server, &port) {
                 let mut command = self.command(Role::Client, &port, is_brief);
                 client = Some(Running::start(&mut command, &name("client")));
                 break;
@@ -244,6 +300,14 @@ impl Pair<'_> {
         Ends { server: server_end, client: client_end, after, text: text.collect() }
     }
 
+    /// Whether the server listens: by TCP, or by the connection manager, which it reports.
+    fn is_ready(&self, server: &Running, port: &str) -> bool {
+        match self.program {
+            Program::Rping => server.said().contains("rdma_listen"),
+            _ => listens(port),
+        }
+    }
+
     /// A pair of which none is killed succeeds. Returns how long it takes.
     fn succeed(&self) -> Duration {
         let ends = self.run(None);
@@ -257,22 +321,19 @@ impl Pair<'_> {
         let ends = self.run(Some((victim, moment)));
         let survivor = if victim == Role::Server { ends.client } else { ends.server };
         // A client is killed before it connects, or a server before there is a client.
-        let is_alone = survivor.is_none() && ends.after < PINGPONG_TIMEOUT;
+        let is_alone = survivor.is_none() && ends.after < WAITING_TIMEOUT;
         let waits = survivor.is_none() && !is_alone;
-        let allowed: &[i32] = match self.program {
-            Program::Perf => &[0, 1, 2],
-            Program::Pingpong => &[0, 1],
-            Program::Writers => &[0, 3, 4],
-        };
+        let allowed = self.program.statuses();
         let is_allowed = |status: ExitStatus| {
-            status.code().is_some_and(|code| allowed.contains(&code)) && status.signal().is_none()
+            status.code().is_some_and(|code| allowed.contains(&code))
+                || status.signal().is_some() && status.signal() == self.program.signal()
         };
         assert!(
             survivor.is_none_or(is_allowed) && !ends.text.contains("panicked"),
             "{self}, {victim:?} killed after {moment:?}: {ends:?}"
         );
         assert!(
-            !waits || self.program == Program::Pingpong,
+            !waits || self.program.waits_for_messages(),
             "{self}, {victim:?} killed after {moment:?}: {ends:?}"
         );
         (ends.after, waits)
@@ -359,13 +420,13 @@ fn killed_programs_leave_nothing_behind_and_hinder_no_other() {
     let (kills, seed) = (setting("SOAK_KILLS", 12), setting("SOAK_SEED", 1));
     println!("\nSOAK_SEED={seed}");
     let writers = compiled("writers");
-    let programs = [Program::Perf, Program::Pingpong, Program::Writers];
+    let programs = Program::ALL;
     let lane = |number: u8, via: &'static str| {
         let kinds = (0..).zip(programs).map(|(kind, program)| {
-            let ips = [0, 1].map(|side| fresh_ip(70 + number * 10 + kind * 2 + side));
+            let ips = [0, 1].map(|side| fresh_ip(70 + number * 12 + kind * 2 + side));
             let pair = Pair { program, via, ips, writers: &writers, folders: Folders::new() };
             let share = kills.div_ceil(2 * programs.len() as u64);
-            kill_many(&pair, share, seed + u64::from(number * 10 + kind))
+            kill_many(&pair, share, seed + u64::from(number * 12 + kind))
         });
         kinds.collect::<Vec<_>>()
     };
@@ -376,4 +437,52 @@ fn killed_programs_leave_nothing_behind_and_hinder_no_other() {
             println!("{text}");
         }
     });
+}
+
+/// Two ranks that send to each other; the second kills itself if it gets a time.
+const RANKS: &str = r#"
+export UCX_TLS=rc_verbs,ud_verbs:aux,self UCX_RC_RX_QUEUE_LEN=256 UCX_UD_RX_QUEUE_LEN=256
+exec mpirun.mpich -n 1 "$1" "$2" : -n 1 "$@"
+"#;
+
+/// Compiles a program with MPICH's compiler.
+fn compiled_for_mpi(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/soak").join(name);
+    let program = scratch(&format!("soak-{name}"));
+    let mut cc = Command::new("mpicc.mpich");
+    cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
+    let built = cc.arg(source.with_extension("c")).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    program
+}
+
+#[test]
+#[ignore = "takes SOAK_KILLS: tools/soak.sh"]
+fn job_of_a_killed_rank_ends_and_hinders_no_other() {
+    let (kills, seed) = (setting("SOAK_KILLS", 12), setting("SOAK_SEED", 1));
+    println!("\nSOAK_SEED={seed}");
+    let (program, folders, mut choice) = (compiled_for_mpi("ranks"), Folders::new(), Choice(seed));
+    let job = |time: u64, death: Option<Duration>| {
+        let mut command = command(&["run", "--", "bash", "-c", RANKS, "-"]);
+        command.arg(&program).arg(time.to_string());
+        command.args(death.map(|death| death.as_micros().to_string()));
+        Running::start(folders.lend(&mut command), "ranks")
+    };
+    let places = folders.places(&[]);
+    let mut longest = Duration::ZERO;
+    let mut before = None;
+    for number in 0..kills.div_ceil(6) {
+        let mut whole = job(5, None);
+        let ended = whole.end(SURVIVOR_TIMEOUT);
+        assert!(ended.is_some_and(|status| status.success()), "{ended:?}: {}", whole.said());
+        let before = before.get_or_insert_with(|| places.measure());
+        let moment = choice.moment();
+        let (mut killed, start) = (job(TRAFFIC_MS, Some(moment)), now());
+        let ended = killed.end(moment + SURVIVOR_TIMEOUT);
+        assert!(ended.is_some(), "{number}, killed after {moment:?}: {}", killed.said());
+        longest = longest.max((now() - start).saturating_sub(moment));
+        let left = grown(before, &places.measure());
+        assert!(left.is_empty(), "{number}, killed after {moment:?}: {left:?}");
+    }
+    println!("MPICH: {} ranks killed, their jobs ended within {longest:.1?}", kills.div_ceil(6));
 }

@@ -1,0 +1,262 @@
+"""Programs of other projects: how they are installed and started, and what they print when all is well."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# Ports of programs that do not listen by TCP: the UDP port of a RoCE device, which opens with the server.
+DEVICE = 4791
+# Smaller rings than the defaults of 70 MB a process, and no transport but RDMA.
+UCX = {
+    "UCX_TLS": "rc_verbs,ud_verbs:aux,self",
+    "UCX_RC_RX_QUEUE_LEN": "256",
+    "UCX_UD_RX_QUEUE_LEN": "256",
+}
+OPENMPI_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+PYTHON = "/usr/bin/python3"
+
+
+@dataclass
+class Speed:
+    """A figure that a program prints, to compare with the figure of a run over TCP without softroce."""
+
+    # The word for the table.
+    name: str
+    # Regular expression whose group is the figure, in the output of the client.
+    figure: str
+    # The same for TCP, where the program prints something else.
+    tcp_figure: str = None
+    # How the run over TCP differs: all words of the command, those of the client, TCP port, and variables.
+    command: list = None
+    client: list = None
+    port: int = None
+    environment: dict = None
+
+
+@dataclass
+class Program:
+    """A program, how it is installed and what it must print."""
+
+    name: str
+    packages: list
+    says: list
+    command: list = None
+    client: list = None
+    # Port at which the server listens when it is ready: a TCP port, or that of the device.
+    port: int = None
+    # The server ends by itself when its client has.
+    ends: bool = False
+    build: list = field(default_factory=list)
+    # Packages of PyPI, for programs that are started by {python}.
+    wheels: list = field(default_factory=list)
+    # A package of crates.io and options of cargo install; its programs are below {crates}.
+    crate: list = field(default_factory=list)
+    environment: dict = None
+    # None: any.
+    statuses: tuple = (0,)
+    # Whether it sends packets over RoCE.
+    sends: bool = True
+    # Whether a run loses packets: not where the program bears no loss, or waits for a time-out after each.
+    loss: bool = True
+    # Takes minutes or gigabytes: runs by name, and at night.
+    by_name: bool = False
+    speeds: list = field(default_factory=list)
+    what: str = ""
+
+
+def mpi(name, launcher, compiler, packages, environment=None, options=(), ranks=2, by_name=False):
+    return Program(
+        name,
+        packages,
+        ["all data is right"],
+        [launcher, "-n", str(ranks), *options, "{build}/mpi"],
+        build=[[compiler, "-O1", "-o", "{build}/mpi", str(HERE / "mpi.c")]],
+        environment={**UCX, **(environment or {})},
+        by_name=by_name,
+        what=f"MPI_Alltoall and MPI_Put of 128 KiB between {ranks} ranks, with MPI_THREAD_MULTIPLE; every integer compared",
+    )
+
+
+def pingpong(kind):
+    command = [f"ibv_{kind}_pingpong", "-g", "0", "-n", "200"]
+    # Those for datagrams have no option to validate.
+    command += ["-c"] if kind in ("rc", "uc", "srq") else []
+    return Program(
+        f"ibv_{kind}_pingpong",
+        ["ibverbs-utils"],
+        ["200 iters" if kind != "srq" else "iters"],
+        command,
+        command + ["localhost"],
+        port=18515,
+        # Programs of unreliable services wait for a lost message forever. The others end without a farewell: after
+        # the loss of its last acknowledgement a side retransmits to a process that has ended.
+        loss=False,
+        what="200 messages" + (", validated" if "-c" in command else ""),
+    )
+
+
+def dapl(name, options, client, says, port, statuses=(0,), what=""):
+    return Program(
+        name,
+        ["dapl2-utils", "libdapl2"],
+        says,
+        [name, *options],
+        [name, *client],
+        port,
+        # DAPL listens at the address of one interface. ACK time-outs are 67 ms and not four seconds.
+        environment={"DAT_OVERRIDE": "{build}/dat.conf", "DAPL_SCM_NETDEV": "lo", "DAPL_ACK_TIMER": "14"},
+        statuses=statuses,
+        what=what,
+    )
+
+
+def perftest(kind, what, loss=True):
+    command = [f"ib_{kind}", "-F", "-n", "1000"]
+    return Program(
+        f"ib_{kind}", ["perftest"], ["#bytes"], command, command + ["127.0.0.1"], port=18515, ends=True,
+        loss=loss, what=f"1000 {what}; perftest compares no data",
+    )
+
+
+def connected(name, server, client, says, what, **others):
+    """A program of librdmacm: its server opens the device at 127.0.0.1 when it listens."""
+    others = {"packages": ["rdmacm-utils"], "ends": True, **others}
+    return Program(name, says=says, command=server, client=client, port=DEVICE, what=what, **others)
+
+
+def ucx_perftest(name, transports, tests, speeds=(), loss=True):
+    command = ["ucx_perftest", "-p", "13337"]
+    return Program(
+        name, ["ucx-utils"], ["Final:"], command, command + ["127.0.0.1", *tests], port=13337, ends=True,
+        environment={**UCX, "UCX_TLS": transports}, speeds=list(speeds), loss=loss,
+        what=f"`{' '.join(tests)}` with `UCX_TLS={transports}`",
+    )
+
+
+# The last but two figures of the line: the mean bandwidth. The second is the mean latency.
+UCX_BANDWIDTH = r"Final:(?:\s+[\d.]+){5}\s+([\d.]+)"
+UCX_LATENCY = r"Final:\s+\d+\s+[\d.]+\s+([\d.]+)"
+UCX_TCP = {"UCX_TLS": "tcp"}
+
+PROVIDER = "softroce-scm"
+FIO = ["--ioengine=rdma", "--port=7000", "--bs=64k", "--size=64m", "--iodepth=16"]
+QPERF = ["qperf", "-t", "1"]
+RUST_PACKAGES = ["libibverbs-dev", "librdmacm-dev", "libclang-dev", "cmake", "pkg-config"]
+
+PROGRAMS = [
+    Program("ibstat", ["infiniband-diags"], ["CA 'softroce0'", "State: Active"], ["ibstat"], sends=False,
+            what="the page of the device"),
+    Program("ibstatus", ["infiniband-diags"], ["4: ACTIVE"], ["ibstatus"], sends=False, what="the page of the device"),
+    Program("ibv_devinfo", ["ibverbs-utils"], ["PORT_ACTIVE", "GID[  3]"], ["ibv_devinfo", "-v"], sends=False,
+            what="all attributes"),
+    *[pingpong(kind) for kind in ("rc", "uc", "ud", "srq")],
+    perftest("write_bw", "RDMA WRITEs of 64 KiB"),
+    perftest("read_bw", "RDMA READs of 64 KiB"),
+    perftest("send_bw", "SENDs of 64 KiB"),
+    perftest("atomic_bw", "atomic operations"),
+    perftest("write_lat", "round trips of RDMA WRITEs, polled in memory", loss=False),
+    perftest("send_lat", "round trips of SENDs", loss=False),
+    connected("rping", ["rping", "-s", "-a", "127.0.0.1", "-C", "30", "-V"],
+              ["rping", "-c", "-a", "127.0.0.1", "-v", "-C", "30", "-V"], ["ping data: rdma-ping-29:"],
+              "30 rounds of RDMA READ and WRITE, validated"),
+    connected("ucmatose", ["ucmatose", "-c", "20", "-C", "20", "-S", "9000"],
+              ["ucmatose", "-s", "127.0.0.1", "-c", "20", "-C", "20", "-S", "9000"], ["test complete", "return status 0"],
+              "20 connections with 20 messages each", loss=False),
+    connected("udaddy", ["udaddy", "-C", "10", "-S", "1000"], ["udaddy", "-s", "127.0.0.1", "-C", "10", "-S", "1000"],
+              ["test complete", "return status 0"], "datagrams to an address of the connection manager", loss=False),
+    connected("rdma_client", ["rdma_server"], ["rdma_client", "-s", "127.0.0.1"], ["rdma_client: end 0"],
+              "one message each way"),
+    connected("rdma_xclient", ["rdma_xserver", "-c", "x"], ["rdma_xclient", "-s", "127.0.0.1", "-c", "x"],
+              ["rdma_xclient: end 0"], "one message each way over XRC"),
+    connected("cmtime", ["cmtime", "-b", "127.0.0.1", "-c", "200"], ["cmtime", "-s", "127.0.0.1", "-c", "200"],
+              ["disconnect", "destroy"], "200 connections are made and ended", ends=False),
+    connected("rstream", ["rstream", "-T", "v", "-C", "1000", "-S", "65536"],
+              ["rstream", "-s", "127.0.0.1", "-T", "v", "-C", "1000", "-S", "65536"], ["64k"],
+              "1000 messages of 64 KiB over rsockets, verified",
+              speeds=[Speed("bandwidth", r"custom\s+64k\s.*\ds\s+([\d.]+)",
+                            command=["rstream", "-T", "s", "-T", "v", "-C", "1000", "-S", "65536"],
+                            client=["rstream", "-s", "127.0.0.1", "-T", "s", "-T", "v", "-C", "1000", "-S", "65536"], port=7471)]),
+    connected("riostream", ["riostream", "-T", "v", "-C", "200", "-S", "65536"],
+              ["riostream", "-s", "127.0.0.1", "-T", "v", "-C", "200", "-S", "65536"], ["64k"],
+              "200 RDMA WRITEs of 64 KiB over rsockets, verified"),
+    Program("rcopy", ["rdmacm-utils"], ["64 MiB are equal"], ["bash", "-c", "rm -f {build}/copy; rcopy"],
+            ["bash", "-euc", "head -c 67108864 /dev/urandom >{build}/original; rcopy {build}/original 127.0.0.1:{build}/copy; "
+                             "cmp {build}/original {build}/copy; echo 64 MiB are equal"],
+            DEVICE, what="a file of 64 MiB, compared"),
+    connected("fio", ["fio", "--name=s", "--rw=read", *FIO],
+              ["fio", "--name=c", "--rw=write", *FIO, "--verb=write", "--hostname=127.0.0.1"], ["err= 0", "total=0,1024,0,0"],
+              "64 MiB in RDMA WRITEs of 64 KiB, 16 in flight", packages=["fio"]),
+    Program("qperf", ["qperf"], ["rc_bw:", "rc_lat:"], ["qperf"],
+            [*QPERF, "-cm1", "-uu", "127.0.0.1", "-m", "64K", "rc_bw", "-m", "1", "rc_lat"], 19765, loss=False,
+            speeds=[Speed("bandwidth", r"bw\s+=\s+(\d+) bytes", client=[*QPERF, "-uu", "127.0.0.1", "-m", "64K", "tcp_bw"]),
+                    Speed("latency", r"latency\s+=\s+(\d+) ns", client=[*QPERF, "-uu", "127.0.0.1", "-m", "1", "tcp_lat"])],
+            what="bandwidth at 64 KiB and latency over connections of librdmacm"),
+    ucx_perftest("ucx_perftest, RC", "rc_verbs,ud_verbs:aux", ["-t", "tag_bw", "-s", "65536", "-n", "2000", "-w", "100"],
+                 speeds=[Speed("bandwidth", UCX_BANDWIDTH, environment=UCX_TCP)]),
+    ucx_perftest("ucx_perftest, latency", "rc_verbs,ud_verbs:aux", ["-t", "tag_lat", "-s", "8", "-n", "2000", "-w", "200"],
+                 speeds=[Speed("latency", UCX_LATENCY, environment=UCX_TCP)], loss=False),
+    ucx_perftest("ucx_perftest, UD", "ud_verbs", ["-t", "tag_bw", "-s", "65536", "-n", "1000", "-w", "100"],
+                 speeds=[Speed("bandwidth", UCX_BANDWIDTH, environment=UCX_TCP)], loss=False),
+    Program("io_demo", ["ucx-utils"], ["Client exit with status 'OK'"], ["io_demo", "-p", "1338", "-q", "-d", "1:300000"],
+            ["io_demo", "-p", "1338", "-q", "-d", "1:300000", "-i", "100", "-o", "read,write", "127.0.0.1"], 1338,
+            environment={**UCX, "UCX_TLS": "rc_verbs,ud_verbs,tcp"}, what="UCX: reads and writes of up to 300 kB, validated"),
+    Program("fi_pingpong", ["libfabric-bin"], ["64k"],
+            ["fi_pingpong", "-p", "verbs;ofi_rxd", "-e", "rdm", "-c", "-I", "100"],
+            ["fi_pingpong", "-p", "verbs;ofi_rxd", "-e", "rdm", "-c", "-I", "100", "127.0.0.1"], 47592, ends=True, loss=False,
+            what="libfabric: reliable messages over datagrams, up to 1 MiB, validated"),
+    dapl("dtest", ["-P", PROVIDER, "-b", "65536"], ["-P", PROVIDER, "-b", "65536", "-h", "127.0.0.1"], ["PASSED"], 15828,
+         what="RDMA writes, reads and messages of 64 KiB, verified"),
+    dapl("dtestsrq", ["-P", PROVIDER], ["-P", PROVIDER, "-h", "127.0.0.1"], ["SRQ Test Complete"], 46248,
+         what="messages that two endpoints receive from one queue"),
+    dapl("dapltest", ["-T", "S", "-D", PROVIDER],
+         ["-T", "T", "-s", "127.0.0.1", "-D", PROVIDER, "-i", "20", "-t", "2", "-w", "2", "client", "SR", "4096", "2",
+          "server", "SR", "4096", "2"],
+         ["Total WQE"], 63000, statuses=None, what="2 threads with 2 endpoints each, 20 messages of 4 KiB"),
+    mpi("MPICH", "mpirun.mpich", "mpicc.mpich", ["mpich", "libmpich-dev"]),
+    mpi("Open MPI (UCX)", "mpirun.openmpi", "mpicc.openmpi", ["openmpi-bin", "libopenmpi-dev"], OPENMPI_ROOT,
+        ["--oversubscribe", "--mca", "pml", "ucx", "--mca", "osc", "ucx"]),
+    Program("Open MPI (OpenSHMEM)", ["openmpi-bin", "libopenmpi-dev"], ["all data is right"],
+            ["oshrun", "-n", "2", "--oversubscribe", "{build}/shmem"],
+            build=[["oshcc", "-O1", "-o", "{build}/shmem", str(HERE / "shmem.c")]],
+            environment={**UCX, **OPENMPI_ROOT}, statuses=(0, 139),
+            what="a put to the next element; Debian's build crashes in `shmem_finalize`, over TCP too"),
+    Program("mpi4py", ["python3-mpi4py", "openmpi-bin"], ["rank 0 has what was sent", "rank 1 has what was sent"],
+            ["mpirun.openmpi", "--oversubscribe", "-n", "2", "--mca", "pml", "ucx", PYTHON,
+             str(HERE.parent / "tests/dropin/mpi.py")],
+            environment={**UCX, **OPENMPI_ROOT}, what="Python: messages, collectives and one-sided operations, compared"),
+    Program("pyverbs", ["python3-pyverbs"], ["all data is right"], [PYTHON, str(HERE / "exchange.py")],
+            what="Python: SEND, RDMA WRITE and READ of up to 1 MB, and atomics, between two processes; every byte compared"),
+    Program("ctypes", ["python3", "libibverbs1"], ["all data is right"], [PYTHON, str(HERE / "foreign.py")],
+            what="Python without a binding: the C functions of verbs by `ctypes`; every byte compared"),
+    mpi("MPICH, 8 ranks", "mpirun.mpich", "mpicc.mpich", ["mpich", "libmpich-dev"], ranks=8, by_name=True),
+    mpi("Open MPI, 8 ranks", "mpirun.openmpi", "mpicc.openmpi", ["openmpi-bin", "libopenmpi-dev"], OPENMPI_ROOT,
+        ["--oversubscribe", "--mca", "pml", "ucx", "--mca", "osc", "ucx"], ranks=8, by_name=True),
+    Program("QEMU", ["qemu-system-x86", "binutils"], ["the guest goes on"],
+            [PYTHON, str(HERE / "migrate.py"), "{build}/guest", "{build}"],
+            build=[["as", "--32", "-o", "{build}/guest.o", str(HERE / "guest.s")],
+                   ["ld", "-m", "elf_i386", "-Ttext", "0x7c00", "--oformat", "binary", "-e", "_start", "-o", "{build}/guest",
+                    "{build}/guest.o"]],
+            by_name=True, loss=False, what="live migration over RDMA of a guest of 64 MiB that writes and checks 32 MiB all the time"),
+    Program("Go", ["golang-go", "gcc", "libibverbs-dev"], ["all data is right"], ["{build}/go"],
+            build=[["env", "GOCACHE={build}/go-cache", "GO111MODULE=off", "go", "build", "-o", "{build}/go",
+                    str(HERE / "go/main.go")]],
+            by_name=True, what="8 goroutines by cgo, a queue pair each; every byte compared"),
+    Program("Java", ["openjdk-17-jdk-headless", "gcc", "libibverbs-dev"], ["all data is right"],
+            ["java", "-Xcheck:jni", "-Djava.library.path={build}", "-cp", "{build}", "Exchange"],
+            build=[["javac", "-d", "{build}", str(HERE / "java/Exchange.java")],
+                   ["sh", "-c", "home=$(dirname $(dirname $(readlink -f $(command -v javac)))); gcc -shared -fPIC -O1 "
+                    f"-I$home/include -I$home/include/linux -o {{build}}/libexchange.so {HERE}/java/exchange.c -libverbs"]],
+            by_name=True, what="direct buffers by JNI, while the virtual machine handles SIGSEGV; every byte compared"),
+    Program("crate ibverbs", RUST_PACKAGES, ["sent", "received"], ["{crates}/loopback"],
+            crate=["ibverbs@0.9.2", "--example", "loopback"], by_name=True, what="its example `loopback`, GID index 1"),
+    Program("crate sideway", RUST_PACKAGES, ["iters in"], ["{crates}/rc_pingpong", "-g", "0"],
+            ["{crates}/rc_pingpong", "-g", "0", "127.0.0.1"], 18515, ends=True,
+            crate=["sideway@0.4.3", "--example", "rc_pingpong"], by_name=True, what="its example `rc_pingpong`"),
+    Program("crate async-rdma", RUST_PACKAGES, ["server done"], ["{crates}/server"], ["{crates}/client"], 5555, ends=True,
+            crate=["async-rdma@0.5.0", "--example", "server", "--example", "client"], by_name=True,
+            what="its examples `server` and `client`, which compare the data; GID index 1"),
+    Program("Ceph", ["ceph-osd", "ceph-mon", "ceph-common", "python3"], ["all objects are read after the loss of an OSD"],
+            [str(HERE / "ceph.sh"), "{build}", "4"], by_name=True, loss=False,
+            what="`ms_type = async+rdma`: one monitor and three OSDs of which one is killed and comes back; `rados bench` "
+                 "writes and reads, and compares"),
+]
