@@ -75,6 +75,21 @@ const NOT_BY_ONE_PACKET: &[(&[Rule], &str)] = &[
         ],
         "a NAK stops the requester, which later packets show",
     ),
+    (
+        &[
+            Rule::CmNoListener,
+            Rule::CmRetransmission,
+            Rule::CmSecondReply,
+            Rule::CmStale,
+            Rule::CmDelayed,
+            Rule::CmRejected,
+            Rule::CmDisconnect,
+            Rule::CmService,
+            Rule::CmMtu,
+        ],
+        "it concerns the answer to an earlier message",
+    ),
+    (&[Rule::CmAddresses], "the message in the middle of a conversation is no REQ"),
     (&[Rule::IcrcMethod], "a FLUSH of rxe has another ICRC"),
     (&[Rule::MulticastQp], "rxe breaks it in each datagram"),
 ];

@@ -524,7 +524,8 @@ fn raw() -> Vec<(Vec<u8>, &'static str)> {
 }
 
 fn all() -> Vec<Case> {
-    [headers(), requests(), repetitions(), connected_anew(), answers(), managers()].concat()
+    [headers(), requests(), repetitions(), connected_anew(), answers(), managers(), conversations()]
+        .concat()
 }
 
 #[test]
@@ -591,12 +592,14 @@ const BACK: [&str; 2] = ["10.0.0.2", "10.0.0.1"];
 
 /// The connection is 9 to its active side, 8 to its passive one. The first PSN is 1, the MTU 256.
 fn req(tid: u8) -> P {
-    let body: [(usize, &[u8]); 5] = [
+    let body: [(usize, &[u8]); 7] = [
         (24, &[0, 0, 0, 9]),
         (24 + 32, &[0, 0, 0x11, 4]),
         (24 + 39, &[2]),
         (24 + 44, &[0, 0, 0x70, 0]),
         (24 + 50, &[0x10]),
+        (24 + 56 + 10, &[0xff, 0xff, 10, 0, 0, 1]),
+        (24 + 72 + 10, &[0xff, 0xff, 10, 0, 0, 2]),
     ];
     managing(0x10, tid, &body, ON)
 }
@@ -616,7 +619,58 @@ fn rep(tid: u8) -> P {
 /// Returns a message whose first field is the sender's ID of the connection.
 fn named(attribute: u8, tid: u8, way: [&str; 2]) -> P {
     let ids = if way == ON { [9, 8] } else { [8, 9] };
-    managing(attribute, tid, &[(24, &[0, 0, 0, ids[0]]), (28, &[0, 0, 0, ids[1]])], way)
+    // A DREQ names the queue pair of its receiver.
+    let qp = if attribute == 0x15 { 0x1a - ids[1] } else { 0 };
+    let body: [(usize, &[u8]); 3] =
+        [(24, &[0, 0, 0, ids[0]]), (28, &[0, 0, 0, ids[1]]), (24 + 8, &[0, 0, qp])];
+    managing(attribute, tid, &body, way)
+}
+
+/// Returns a REJ of a REQ with a reason.
+fn rej(reason: u8) -> P {
+    named(0x12, 1, BACK).with(|p| p.bytes.as_mut().unwrap()[24 + 11] = reason)
+}
+
+/// Conversations of connection managers that do not go as planned.
+fn conversations() -> Vec<Case> {
+    let [rtu, dreq, drep] = [0x14, 0x15, 0x16];
+    let byte = |p: P, at: usize, value| p.with(|p| p.bytes.as_mut().unwrap()[at] = value);
+    let sidr_req = || {
+        let body: [(usize, &[u8]); 2] = [(24, &[0, 0, 0, 9]), (24 + 8, &[0, 0, 0, 0, 1, 17, 0, 7])];
+        managing(0x17, 1, &body, ON)
+    };
+    let sidr_rep = |status| managing(0x18, 1, &[(24, &[0, 0, 0, 9]), (28, &[status])], BACK);
+    // Addresses of rdma_cm, of a version and an IP version, to TCP port 7.
+    let with_ip = |version: u8| {
+        let service = byte(byte(byte(req(1), 24 + 12, 1), 24 + 13, 6), 24 + 15, 7);
+        byte(byte(service, 24 + 140, version), 24 + 141, 0x40)
+    };
+    vec![
+        (vec![req(1), req(1), rep(1)], &["2 note cm.retransmission"]),
+        (vec![req(1), byte(req(1), 24 + 39, 3)], &["2 violation cm.retransmission"]),
+        // Another attempt with the ID of one that has ended.
+        (vec![req(1), rej(28), byte(req(1), 24 + 39, 3)], &["2 note cm.reject"]),
+        (vec![req(1), rep(1), rep(1), named(rtu, 1, ON)], &["3 note cm.retransmission"]),
+        (vec![req(1), rep(1), byte(rep(1), 27, 7)], &["3 violation cm.second_reply"]),
+        (
+            vec![req(1), rep(1), named(dreq, 1, ON), named(dreq, 1, ON), named(drep, 1, BACK)],
+            &["4 note cm.retransmission"],
+        ),
+        (
+            vec![req(1), rep(1), byte(named(dreq, 1, ON), 24 + 10, 0x11)],
+            &["3 violation cm.dreq_qp"],
+        ),
+        (vec![req(1), rej(8)], &["2 note cm.reject.no_listener"]),
+        (vec![req(1), rej(10)], &["2 note cm.reject.stale"]),
+        (vec![req(1), rej(26)], &["2 note cm.reject.mtu"]),
+        (vec![req(1), rej(12)], &["2 note cm.reject"]),
+        (vec![sidr_req(), sidr_rep(0)], &[]),
+        (vec![sidr_req(), sidr_req(), sidr_rep(0)], &["2 note cm.retransmission"]),
+        (vec![sidr_req(), sidr_rep(1)], &["2 note cm.sidr"]),
+        (vec![byte(req(1), 24 + 56 + 15, 9)], &["1 note cm.addresses"]),
+        (vec![with_ip(0)], &[]),
+        (vec![with_ip(1)], &["1 violation cm.addresses"]),
+    ]
 }
 
 fn managers() -> Vec<Case> {
@@ -642,7 +696,7 @@ fn managers() -> Vec<Case> {
                 send(RcSendOnly, 2, 8),
                 ack(2, 1),
             ]),
-            &["4 note rc.nak.fatal", "11 violation aeth.msn"],
+            &["4 note rc.nak.fatal", "9 note cm.retransmission", "11 violation aeth.msn"],
         ),
         // Transaction IDs.
         (start(&[named(rtu, 1, ON), named(dreq, 3, BACK), named(drep, 3, ON)]), &[]),
@@ -651,10 +705,10 @@ fn managers() -> Vec<Case> {
         (start(&[named(dreq, 3, ON), named(drep, 1, BACK)]), &["4 violation cm.transaction_id"]),
         (
             vec![req(1), named(mra, 1, BACK), named(rej, 2, BACK)],
-            &["3 violation cm.transaction_id"],
+            &["2 note cm.mra", "3 violation cm.transaction_id", "3 note cm.reject"],
         ),
-        (start(&[of_rep(named(mra, 3, ON))]), &["3 violation cm.transaction_id"]),
-        (start(&[of_rep(named(rej, 1, ON))]), &[]),
+        (start(&[of_rep(named(mra, 3, ON))]), &["3 violation cm.transaction_id", "3 note cm.mra"]),
+        (start(&[of_rep(named(rej, 1, ON))]), &["3 note cm.reject"]),
         // The REQ accepts four READs at once.
         (
             vec![req(1), rep(1).with(|p| p.bytes.as_mut().unwrap()[24 + 25] = 5)],

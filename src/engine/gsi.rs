@@ -206,14 +206,14 @@ impl Gsi {
         let bth = Bth {
             opcode: Opcode::UdSendOnly,
             solicited: false,
-            migreq: false,
+            migreq: true,
             pad: 0,
             tver: 0,
             pkey,
             fecn: false,
             becn: false,
             dest_qp: Qpn::GSI,
-            ack_req: true,
+            ack_req: false,
             psn: self.next_psn,
         };
         let len = datagram_len(bth.opcode, bytes.len());

@@ -207,7 +207,7 @@ fn mads_leave_from_queue_pair_1_with_its_key() {
             (bth.opcode, bth.dest_qp, bth.psn),
             (Opcode::UdSendOnly, Qpn::GSI, Psn::new(psn))
         );
-        assert_eq!((bth.ack_req, bth.migreq, bth.solicited, bth.pad), (true, false, false, 0));
+        assert_eq!((bth.ack_req, bth.migreq, bth.solicited, bth.pad), (false, true, false, 0));
         assert_eq!(
             (bth.pkey, sent.deth()),
             (PKey::DEFAULT, Some(Deth { qkey: GSI_QKEY, source_qp: Qpn::GSI }))

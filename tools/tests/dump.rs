@@ -50,6 +50,40 @@ fn corrupt_packet_shows_both_icrcs() {
 }
 
 #[test]
+fn messages_of_connection_managers_name_their_conversation() {
+    let place = |line: &String| {
+        let (_, place) = line.split_once("  conversation ")?;
+        Some(place.split("  ").next()?.to_owned())
+    };
+    let places: Vec<_> = lines(&[], "rxe/cm_ucmatose.pcap").iter().filter_map(place).collect();
+    // Two connections, made and ended side by side.
+    let expected = [
+        "1",
+        "2",
+        "1, answers packet 1 after",
+        "1, answers packet 3 after",
+        "2, answers packet 2 after",
+        "2, answers packet 5 after",
+    ];
+    assert_eq!(places.len(), 10, "{places:#?}");
+    for (found, expected) in places.iter().zip(expected) {
+        assert!(found.starts_with(expected), "{found}, expected {expected}");
+    }
+    // A filter changes no numbers.
+    let reply = lines(&["-Y", "frame.number == 5"], "rxe/cm_ucmatose.pcap");
+    assert!(reply[0].contains("  conversation 2, answers packet 2 after"), "{reply:#?}");
+}
+
+#[test]
+fn conversations_are_fields_of_json() {
+    let packets = lines(&["--json"], "rxe/cm_rej_nolistener.pcap");
+    let [req, rej] = [0, 1].map(|at| serde_json::from_str::<Value>(&packets[at]).unwrap());
+    assert_eq!((&req["cm"]["conversation"], &req["cm"]["response_to"]), (&1.into(), &Value::Null));
+    assert_eq!((&rej["cm"]["conversation"], &rej["cm"]["response_to"]), (&1.into(), &1.into()));
+    assert!(rej["cm"]["after_s"].as_f64().unwrap() > 0.0, "{rej}");
+}
+
+#[test]
 fn filters_are_by_queue_pair_operation_and_address() {
     let file = "rxe/loss_atomic_ack.pcap";
     let count = |args: &[&str]| lines(args, file).len();

@@ -445,3 +445,161 @@ fn post_dissector_and_checker_have_the_same_verdicts_on_icrcs() {
         assert_eq!(theirs[number - 1], format!("{number}\t{verdict}"));
     }
 }
+
+#[test]
+#[ignore = "needs tshark with Lua: tools/ci.sh capture"]
+fn post_dissector_joins_messages_of_connection_managers() {
+    let names = [
+        "message",
+        "transaction",
+        "conversation",
+        "response_to",
+        "latency",
+        "retransmission_of",
+        "reason",
+    ];
+    let names = names.map(|name| format!("roce.cm.{name}"));
+    let fields: Vec<_> =
+        ["frame.number"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let expect = |name, expected: &[(usize, &str)]| {
+        let rows = with_lua(&golden(name), &fields);
+        for (frame, row) in expected {
+            assert_eq!(rows[frame - 1], format!("{frame}|{row}").replace('|', "\t"), "{name}");
+        }
+    };
+    expect(
+        "rxe/cm_xserver.pcap",
+        &[
+            (1, "REQ|0x0000000297bab12b|1||||"),
+            (2, "REP|0x0000000297bab12b|1|1|0.011283||"),
+            (3, "RTU|0x0000000297bab12b|1|2|0.001988||"),
+            (4, "||||||"),
+            // Both sides disconnect.
+            (6, "DREQ|0x00000002bfe9788b|1||||"),
+            (7, "DREQ|0x0000000297bab12b|1||||"),
+            (8, "DREP|0x0000000297bab12b|1|7|0.002706||"),
+        ],
+    );
+    expect(
+        "rxe/cm_rej_nolistener.pcap",
+        &[(2, "REJ|0x0000000297bab129|1|1|0.003505||invalid service ID")],
+    );
+    expect("rxe/cm_udaddy.pcap", &[(2, "SIDR_REP|0x0000000297bab128|1|1|0.007946||")]);
+}
+
+#[test]
+#[ignore = "needs tshark with Lua: tools/ci.sh capture"]
+fn post_dissector_shows_credits_of_acks_that_count_them() {
+    let hardware = golden("hardware/cx_liteeth_vlan_cm_send_ack.pcap");
+    assert_eq!(with_lua(&hardware, &["roce.credits"]), ["", "", "", "0", "0"]);
+    // Kernel rxe counts none.
+    let rxe = with_lua(&golden("rxe/rc_send.pcap"), &["roce.credits"]);
+    assert!(rxe.iter().all(String::is_empty), "{rxe:?}");
+}
+
+/// Runs tshark with the profile and the post-dissector; returns its lines.
+fn with_profile(name: &str, args: &[&str]) -> Vec<String> {
+    let folder = scratch(&format!("wireshark-{name}"));
+    let profile = Path::new(&folder).join("profiles/roce");
+    std::fs::create_dir_all(&profile).unwrap();
+    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("wireshark/profile");
+    for file in std::fs::read_dir(files).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), profile.join(file.file_name())).unwrap();
+    }
+    let script = concat!("lua_script:", env!("CARGO_MANIFEST_DIR"), "/wireshark/roce.lua");
+    let output = Command::new("tshark")
+        .env("WIRESHARK_CONFIG_DIR", &folder)
+        .args(["-C", "roce", "-X", script, "-2"])
+        .args(args)
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {stderr}");
+    assert!(!stderr.contains("olor filter") && !stderr.contains("reference"), "{stderr}");
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+#[ignore = "needs tshark with Lua: tools/ci.sh capture"]
+fn profile_colours_packets_and_has_columns() {
+    let file = golden("rxe/loss_send_middle.pcap");
+    let file = file.to_str().unwrap();
+    let fields = ["-T", "fields", "-e", "frame.coloring_rule.name"];
+    let rules = with_profile("colours", &[&["--color", "-r", file][..], &fields].concat());
+    let names = ["RoCE", "RoCE response", "RoCE NAK", "RoCE retransmission"];
+    for (frame, name) in [1, 6, 12, 13].into_iter().zip(names) {
+        assert_eq!(rules[frame - 1], name, "frame {frame}");
+    }
+    let lines = with_profile("columns", &["-r", file]);
+    let words: Vec<_> = lines[4].split_whitespace().collect();
+    // Stream, PSN, message, length and outstanding bytes stand before the text.
+    let columns = ["0", "1118485", "1", "5000", "5000"];
+    assert!(words.windows(5).any(|words| words == columns), "{words:?}");
+}
+
+#[test]
+#[ignore = "needs tshark with Lua: tools/ci.sh capture"]
+fn filter_buttons_and_graphs_of_the_profile_are_valid() {
+    let file = golden("rxe/loss_send_middle.pcap");
+    let file = file.to_str().unwrap();
+    let read = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("wireshark/profile").join(name);
+        std::fs::read_to_string(path).unwrap()
+    };
+    let mut selected = Vec::new();
+    for (at, button) in
+        read("dfilter_buttons").lines().filter(|of| !of.starts_with('#')).enumerate()
+    {
+        let cells: Vec<_> = button.split("\",\"").collect();
+        let lines = with_profile(&format!("button-{at}"), &["-r", file, "-Y", cells[2]]);
+        selected.push((cells[1].to_owned(), lines.len()));
+    }
+    let of = |name: &str| selected.iter().find(|(of, _)| of == name).unwrap().1;
+    assert_eq!((selected.len(), of("CM"), of("CNP")), (8, 0, 0));
+    assert!(of("NAK") > 5 && of("Retransmitted") > 5, "{selected:?}");
+    for (at, graph) in read("io_graphs").lines().filter(|of| !of.starts_with('#')).enumerate() {
+        let cells: Vec<_> = graph.trim_matches('"').split("\",\"").collect();
+        assert_eq!(cells.len(), 9, "{graph}");
+        let filter = format!("io,stat,0,{}", cells[2]);
+        with_profile(&format!("graph-{at}"), &["-q", "-r", file, "-z", &filter]);
+    }
+}
+
+#[test]
+#[ignore = "needs tshark: tools/ci.sh capture"]
+fn mistakes_of_tshark_and_their_remedies_are_those_of_the_guide() {
+    const ERRORS: &str = "_ws.expert.severity == 8388608 || _ws.malformed";
+    let selected = |name: &str, options: &[&str], filter: &str| {
+        let file = golden(name);
+        let args = [&["-r", file.to_str().unwrap(), "-Y", filter], options].concat();
+        run("tshark", &args).len()
+    };
+    let no_rpc = ["--disable-protocol", "rpcordma"];
+    let no_checksum = ["-o", "udp.ignore_ipv6_zero_checksum:TRUE"];
+    let rpc = "rxe/rc_send_ipv6.pcap";
+    assert!(
+        selected(rpc, &no_checksum, ERRORS)
+            > selected(rpc, &[no_rpc, no_checksum].concat(), ERRORS)
+    );
+    assert_eq!(selected("rxe/rc_send.pcap", &no_rpc, ERRORS), 1);
+    let ipv6 = "rxe/uc_send_ipv6.pcap";
+    assert_eq!(selected(ipv6, &no_rpc, ERRORS), 13);
+    assert_eq!(selected(ipv6, &[no_rpc, no_checksum].concat(), ERRORS), 1);
+    for (name, opcode, count) in [
+        ("softroce/xrc_pingpong.pcap", "infiniband.bth.opcode >= 0xa0", 13),
+        ("rxe/k612_flush_global.pcap", "infiniband.bth.opcode == 0x1c", 2),
+        ("rxe/k612_awrite.pcap", "infiniband.bth.opcode == 0x1d", 3),
+        ("hardware/cx4lx_scapy_cnp.pcap", "infiniband.bth.opcode == 0x81", 1),
+    ] {
+        let file = golden(name);
+        let lines = run("tshark", &["-r", file.to_str().unwrap(), "-Y", opcode]);
+        let unknown = lines.iter().filter(|line| line.contains("Unknown OpCode")).count();
+        assert_eq!((lines.len(), unknown), (count, count), "{name}");
+        let with_reth = format!("{opcode} && infiniband.reth");
+        assert_eq!(selected(name, &no_rpc, &with_reth), 0, "{name}");
+    }
+    assert_eq!(selected("rxe/rc_atomic.pcap", &[], "infiniband.reth.va"), 4);
+    // One packet of each datagram.
+    assert_eq!(selected("softroce/lo_bursts.pcap", &no_rpc, "infiniband.bth.psn"), 9);
+}

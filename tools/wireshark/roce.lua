@@ -13,6 +13,14 @@
 --   roce.message.length   LAST or ONLY: bytes of the whole message
 --   roce.outstanding      request or response: bytes of requests that are not acknowledged after it
 --   roce.nak              NAK: its name
+--   roce.credits          ACK: number of messages that the responder accepts, unless it counts none
+--   roce.cm.message       connection manager: name of the message
+--   roce.cm.transaction   its transaction ID
+--   roce.cm.conversation  number of its conversation in the file, from 1
+--   roce.cm.response_to   number of the frame with the message that it answers
+--   roce.cm.latency       time since that message, in seconds
+--   roce.cm.retransmission_of  number of the frame with the first copy of the message
+--   roce.cm.reason        REJ and SIDR_REP: the reason in words
 --   roce.icrc.status      good, bad, or not captured
 --
 -- Install: copy this file into the folder of personal Lua plugins (Help > About > Folders), or
@@ -33,11 +41,22 @@ local f = {
     length = ProtoField.uint32("roce.message.length", "Message length in bytes"),
     outstanding = ProtoField.uint32("roce.outstanding", "Outstanding bytes"),
     nak = ProtoField.string("roce.nak", "NAK"),
+    credits = ProtoField.uint32("roce.credits", "Credits in messages"),
+    cm_message = ProtoField.string("roce.cm.message", "Connection manager"),
+    cm_transaction = ProtoField.uint64("roce.cm.transaction", "Transaction ID", base.HEX),
+    cm_conversation = ProtoField.uint32("roce.cm.conversation", "Conversation of connection managers"),
+    cm_response_to = ProtoField.framenum("roce.cm.response_to", "Answers the message in", base.NONE,
+        frametype.REQUEST),
+    cm_latency = ProtoField.double("roce.cm.latency", "Time since that message in seconds"),
+    cm_retransmission_of = ProtoField.framenum("roce.cm.retransmission_of", "Retransmission of the message in",
+        base.NONE, frametype.RETRANS_PREV),
+    cm_reason = ProtoField.string("roce.cm.reason", "Reason"),
     icrc = ProtoField.string("roce.icrc.status", "ICRC status"),
 }
 roce.fields = {
     f.conversation, f.stream, f.response_in, f.response_to, f.latency, f.retransmission_of, f.gap,
-    f.message, f.length, f.outstanding, f.nak, f.icrc,
+    f.message, f.length, f.outstanding, f.nak, f.credits, f.cm_message, f.cm_transaction, f.cm_conversation,
+    f.cm_response_to, f.cm_latency, f.cm_retransmission_of, f.cm_reason, f.icrc,
 }
 
 local expert_retransmission = ProtoExpert.new("roce.expert.retransmission", "Retransmission",
@@ -46,7 +65,9 @@ local expert_nak = ProtoExpert.new("roce.expert.nak", "NAK", expert.group.RESPON
     expert.severity.WARN)
 local expert_icrc = ProtoExpert.new("roce.expert.icrc", "Wrong ICRC", expert.group.CHECKSUM,
     expert.severity.ERROR)
-roce.experts = { expert_retransmission, expert_nak, expert_icrc }
+local expert_reject = ProtoExpert.new("roce.expert.reject", "Rejected connection", expert.group.RESPONSE_CODE,
+    expert.severity.WARN)
+roce.experts = { expert_retransmission, expert_nak, expert_icrc, expert_reject }
 
 roce.prefs.check_icrc = Pref.bool("Check the ICRC of every packet", false,
     "Wireshark checks the packet that it shows, and all if a filter or column has the field. tshark -V and -T check " ..
@@ -76,6 +97,9 @@ local ENDS = { [0x02] = true, [0x03] = true, [0x04] = true, [0x05] = true, [0x08
 -- Bytes of extension headers of requests.
 local EXTENSIONS = { [0x03] = 4, [0x05] = 4, [0x06] = 16, [0x09] = 4, [0x0a] = 16, [0x0b] = 20, [0x0c] = 16,
     [0x13] = 28, [0x14] = 28, [0x16] = 4, [0x17] = 4, [0x1c] = 20, [0x1d] = 24 }
+
+-- Requests of XRC have one more header.
+local XRC, XRCETH_LEN = 5, 4
 
 local NAKS = { [0] = "PSN sequence error", [1] = "invalid request", [2] = "remote access error",
     [3] = "remote operational error", [4] = "invalid RD request" }
@@ -143,6 +167,8 @@ local function reset()
         directions = {}, -- by "source>destination/qp"
         streams = {},    -- by conversation
         stream_count = 0,
+        managed = {},    -- conversations of connection managers, by "source>destination/ID" of the active side
+        managed_count = 0,
         results = {},    -- by frame: a list with the results of each packet
     }
 end
@@ -276,8 +302,98 @@ local function response(direction, result, packet)
     result.outstanding = other.outstanding
 end
 
+-- Returns the number of messages for which an ACK has credits; nil if the responder counts none.
+local function credits_of(syndrome)
+    local code = bit32.band(syndrome, 0x1f)
+    if code == 31 then return nil end
+    if code < 2 then return code end
+    -- 2, 3, 4, 6, 8, 12 and so on.
+    if code % 2 == 0 then return 2 ^ (code / 2) end
+    return 3 * 2 ^ ((code - 3) / 2)
+end
+
+-- Messages of the connection manager by their attribute ID, with the message that each answers.
+local MESSAGES = {
+    [0x10] = { name = "REQ", begins = true }, [0x11] = { name = "MRA", answers = "named" },
+    [0x12] = { name = "REJ", answers = "named" }, [0x13] = { name = "REP", answers = "request" },
+    [0x14] = { name = "RTU", answers = "reply" }, [0x15] = { name = "DREQ" },
+    [0x16] = { name = "DREP", answers = "DREQ" }, [0x17] = { name = "SIDR_REQ", begins = true },
+    [0x18] = { name = "SIDR_REP", answers = "request" },
+}
+
+local REASONS = { [1] = "no QP available", [3] = "no resources available", [4] = "timeout",
+    [5] = "unsupported request", [6] = "invalid communication ID", [8] = "invalid service ID",
+    [9] = "invalid transport service type", [10] = "stale connection", [12] = "primary remote GID rejected",
+    [26] = "path MTU rejected", [28] = "consumer reject", [31] = "unsupported class version",
+    [35] = "vendor option not supported" }
+local STATUSES = { [1] = "service ID not supported", [2] = "rejected by the service", [3] = "no QP available",
+    [4] = "redirected", [5] = "unsupported version" }
+
+-- Offset of the management datagram behind the BTH, and of the message in it.
+local DETH_LEN, MAD_LEN = 8, 24
+local UD_SEND_ONLY, GSI, CM_CLASS = 0x64, 1, 7
+
+-- Follows a message of the connection manager; returns its results, or nil for another datagram.
+local function manage(raw, pinfo, whole)
+    local mad_at = whole.at + BTH_LEN + DETH_LEN
+    local body_at = mad_at + MAD_LEN
+    if #raw < body_at + 12 or raw:byte(mad_at + 2) ~= CM_CLASS then return nil end
+    local kind = MESSAGES[raw:byte(mad_at + 17) * 256 + raw:byte(mad_at + 18)]
+    if not kind then return nil end
+    local id, remote = raw:sub(body_at + 1, body_at + 4), raw:sub(body_at + 5, body_at + 8)
+    local transaction = raw:sub(mad_at + 9, mad_at + 16)
+    local cm = { message = kind.name, transaction = UInt64.decode(transaction, false) }
+    local from, to = whole.source, whole.destination
+    local copy = { frame = pinfo.number, time = pinfo.rel_ts }
+    local conversation, is_active
+    if kind.begins then
+        conversation, is_active = state.managed[from .. to .. id], true
+        if conversation and conversation.transaction ~= transaction then conversation = nil end
+        if not conversation then
+            state.managed_count = state.managed_count + 1
+            conversation = { number = state.managed_count, transaction = transaction, sent = {} }
+            state.managed[from .. to .. id] = conversation
+        end
+    else
+        if kind.name == "SIDR_REP" then remote = id end
+        conversation = state.managed[to .. from .. remote]
+        if not conversation then conversation, is_active = state.managed[from .. to .. id], true end
+        if not conversation then return cm end
+    end
+    cm.conversation = conversation.number
+    local sent = conversation.sent
+    -- Both sides may send DREQ.
+    local key = kind.name .. (is_active and "" or " of the passive side")
+    if kind.begins then key = "request" elseif kind.name == "REP" then key = "reply" end
+    local answers = kind.answers
+    if answers == "named" then
+        local named = bit32.rshift(raw:byte(body_at + 9), 6)
+        answers = named == 0 and "request" or named == 1 and "reply" or nil
+    elseif answers == "DREQ" then
+        answers = is_active and "DREQ of the passive side" or "DREQ"
+    end
+    if sent[key] then
+        cm.retransmission_of = sent[key].frame
+    else
+        sent[key] = copy
+    end
+    local answered = answers and sent[answers]
+    if answered then
+        cm.response_to = answered.frame
+        cm.latency = copy.time - answered.time
+    end
+    if kind.name == "REJ" then
+        local reason = raw:byte(body_at + 11) * 256 + raw:byte(body_at + 12)
+        cm.reason = REASONS[reason] or ("reason " .. reason)
+    elseif kind.name == "SIDR_REP" and raw:byte(body_at + 5) ~= 0 then
+        local status = raw:byte(body_at + 5)
+        cm.reason = STATUSES[status] or ("status " .. status)
+    end
+    return cm
+end
+
 local function payload_of(packet, len)
-    local extension = EXTENSIONS[packet.operation_code] or 0
+    local extension = (EXTENSIONS[packet.operation_code] or 0) + (packet.is_xrc and XRCETH_LEN or 0)
     return math.max(0, len - BTH_LEN - extension - ICRC_LEN - packet.pad)
 end
 
@@ -292,18 +408,21 @@ local function follow(raw, pinfo, whole)
         psn = p1 * 0x10000 + p2 * 0x100 + p3,
         operation_code = code,
         pad = bit32.band(bit32.rshift(flags, 4), 3),
+        is_xrc = transport == XRC,
     }
     packet.payload = payload_of(packet, whole.len)
     local result = {}
     local direction = direction_of(whole.source, whole.destination, q1 * 0x10000 + q2 * 0x100 + q3)
     -- RC and XRC are acknowledged; UC and UD are not.
-    local is_reliable = transport == 0 or transport == 5
+    local is_reliable = transport == 0 or transport == XRC
     local operation = OPERATIONS[code]
     if is_reliable and (operation == "ack" or operation == "atomic_ack" or operation == "response") then
         if operation == "ack" then
             local kind = bit32.band(bit32.rshift(syndrome, 5), 3)
             if kind == 1 then
                 result.nak = "receiver not ready"
+            elseif kind == 0 then
+                result.credits = credits_of(syndrome)
             elseif kind == 3 then
                 result.nak = NAKS[bit32.band(syndrome, 0x1f)] or "reserved code"
             end
@@ -312,6 +431,8 @@ local function follow(raw, pinfo, whole)
         response(direction, result, packet)
     elseif is_reliable and operation then
         request(direction, result, packet)
+    elseif opcode == UD_SEND_ONLY and direction.qp == GSI then
+        result.cm = manage(raw, pinfo, whole)
     end
     result.direction = direction
     return result
@@ -339,6 +460,18 @@ local function show(tree, tvb, result, whole)
     put(f.length, result.length)
     put(f.outstanding, result.outstanding)
     put(f.nak, result.nak)
+    put(f.credits, result.credits)
+    if result.cm then
+        local cm = result.cm
+        put(f.cm_message, cm.message)
+        put(f.cm_transaction, cm.transaction)
+        put(f.cm_conversation, cm.conversation)
+        put(f.cm_response_to, cm.response_to)
+        put(f.cm_latency, cm.latency)
+        put(f.cm_retransmission_of, cm.retransmission_of)
+        put(f.cm_reason, cm.reason)
+        if cm.reason then branch:add_proto_expert_info(expert_reject, "Rejected: " .. cm.reason) end
+    end
     if result.retransmission_of then branch:add_proto_expert_info(expert_retransmission) end
     if result.nak then branch:add_proto_expert_info(expert_nak, "NAK: " .. result.nak) end
     local is_wanted = visible and gui_enabled() or not visible and tree:referenced(f.icrc)
@@ -380,7 +513,7 @@ local function find(raw)
 end
 
 -- Bytes of a frame that hold every header up to the first word behind the BTH.
-local MAX_HEADERS = 128
+local MAX_HEADERS = 160
 
 function roce.dissector(tvb, pinfo, tree)
     local raw = tvb:raw(0, math.min(tvb:len(), MAX_HEADERS))

@@ -11,7 +11,6 @@ use softroce::wire::{Datagram, Operation, Transport};
 use super::budget::FlowBudget;
 use super::cm_exchange::Negotiations;
 use super::composition::Composition;
-use super::conversation::{CmConversation, Conversations};
 use super::filter::Filter;
 use super::flow::Flow;
 use super::progress::{Step, StreamAnalyzer};
@@ -19,7 +18,8 @@ use crate::dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};
 use crate::file::Packet;
 use crate::flow::ResponseEvent::OtherConnection;
 use crate::flow::{
-    self as tracking, Direction, Event, Joined, LoopbackFilter, SeenPacket, SequenceEvent, Tracker,
+    self as tracking, CmConversation, Direction, Event, Joined, LoopbackFilter, SeenPacket,
+    SequenceEvent, Tracker,
 };
 
 /// How much an [`Analyzer`] remembers.
@@ -84,7 +84,7 @@ pub struct Analysis {
     pub flows: Vec<Flow>,
     /// Conversations of connection managers, in the order of their requests.
     pub conversations: Vec<CmConversation>,
-    /// Conversations beyond the limit.
+    /// Older conversations, beyond the limit.
     pub unlisted_conversations: u64,
 }
 
@@ -105,7 +105,6 @@ pub struct Analyzer {
     filter: Filter,
     tracker: Tracker,
     negotiations: Negotiations,
-    conversations: Conversations,
     looped: LoopbackFilter,
     streams: Vec<StreamAnalyzer>,
     /// Index in `streams` of the newest of a direction; a UD direction has one for each sender.
@@ -134,7 +133,6 @@ impl Analyzer {
             filter,
             tracker: Tracker::new(limits.tracker),
             negotiations: Negotiations::default(),
-            conversations: Conversations::default(),
             looped: LoopbackFilter::default(),
             streams: Vec::new(),
             newest: HashMap::new(),
@@ -215,15 +213,17 @@ impl Analyzer {
         let streams = self.streams.into_iter().map(|stream| stream.finish(room));
         let mut flows = Flow::of(streams.collect());
         flows.retain(|flow| self.filter.has_flow(flow));
-        let (conversations, unlisted_conversations) = self.conversations.finish();
+        let start = self.start.and_then(|start| u64::try_from(start.as_nanos()).ok());
+        let since_start = |of: &CmConversation| of.since(start.unwrap_or_default());
+        let conversations = self.tracker.conversations();
         Analysis {
             counts: self.counts,
             composition: self.composition,
             duration: self.now,
             start: self.start,
             flows,
-            conversations,
-            unlisted_conversations,
+            conversations: conversations.iter().map(since_start).collect(),
+            unlisted_conversations: conversations.forgotten(),
         }
     }
 
@@ -364,7 +364,6 @@ impl Analyzer {
     /// What the connection managers agree upon begins two streams.
     fn manage(&mut self, seen: &SeenPacket<'_>, message: &Message<'_>) {
         self.counts.rejected += u64::from(matches!(message.body, Body::Rej(_)));
-        self.conversations.message(seen, message, self.now);
         let Some(cm_exchange) = self.negotiations.message(seen, message, self.now) else { return };
         let (there, here) = (cm_exchange.there, cm_exchange.here);
         let transport = cm_exchange.transport;

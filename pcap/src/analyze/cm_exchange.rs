@@ -7,7 +7,7 @@ use softroce::ids::Qpn;
 use softroce::wire::Transport;
 use softroce::wire::cm::{Body, CommId, Message, Value};
 
-use crate::flow::{Direction, SeenPacket};
+use crate::flow::{Direction, SeenPacket, transport};
 
 /// A connection as its managers made it: REQ and REP.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -112,15 +112,5 @@ impl Negotiations {
             request: open.request,
             reply: CmMessage::of(message),
         })
-    }
-}
-
-/// The service that a REQ asks for.
-pub(super) const fn transport(code: u8, extended: u8) -> Transport {
-    match (code, extended) {
-        (1, _) => Transport::Uc,
-        (2, _) => Transport::Rd,
-        (3, 1) => Transport::Xrc,
-        _ => Transport::Rc,
     }
 }

@@ -14,7 +14,7 @@
 //! | file | |
 //! |---|---|
 //! | `quantity`, `series`, `kind`, `figures` | numbers with their units, distributions, counts |
-//! | `cm_exchange`, `conversation`, `stream`, `flow`, `reason` | the results |
+//! | `cm_exchange`, `stream`, `flow`, `reason` | the results |
 //! | `composition` | opcodes, messages of the connection managers, traffic over time |
 //! | `progress` | adds packets to a stream |
 //! | `filter`, `analyzer` | takes the packets of a capture |
@@ -23,7 +23,6 @@ mod analyzer;
 mod budget;
 mod cm_exchange;
 mod composition;
-mod conversation;
 mod figures;
 mod filter;
 mod flow;
@@ -37,7 +36,6 @@ mod stream;
 pub use analyzer::{Analysis, Analyzer, Counts, Limits};
 pub use cm_exchange::{CmExchange, CmMessage};
 pub use composition::{Composition, Interval, Intervals, OpcodeCount};
-pub use conversation::{CmConversation, Outcome, Repeated, Steps, Subject};
 pub use figures::{Messages, Missing, Retransmissions, Waits};
 pub use filter::Filter;
 pub use flow::{Certainty, End, Flow};

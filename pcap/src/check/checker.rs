@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use softroce::ids::Qpn;
 use softroce::port;
 use softroce::wire::packet::ICRC_LEN;
 use softroce::wire::{Aeth, Bth, Datagram, Operation, ParseError};
@@ -261,6 +262,13 @@ impl Checker {
             let RawFinding { rule, severity, role, seen: found, expected, loss } = found;
             if let (Severity::Quirk, Some(direction), true) = (severity, direction, rule.is_habit())
             {
+                // The manager of a host sends the datagrams of queue pair 1 to every peer.
+                let direction = match direction {
+                    Direction { source, qp: Qpn::GSI, .. } => {
+                        Direction { destination: source, ..direction }
+                    }
+                    _ => direction,
+                };
                 if self.quirks.len() >= MAX_REPORTED_QUIRKS {
                     self.quirks.clear();
                 }

@@ -1,5 +1,8 @@
 //! The findings that follow from events.
 
+use std::time::Duration;
+
+use softroce::cm::RejectReason;
 use softroce::wire::text::PacketLine;
 use softroce::wire::{Aeth, Datagram, NakCode, Operation, SequenceError, Syndrome, Transport};
 
@@ -405,6 +408,52 @@ fn cm_event(event: &CmEvent) -> RawFinding {
         CmEvent::Depth { packet, allowed, found } => {
             let expected = format!("at most {allowed}, which packet {packet} takes at once");
             RawFinding::violation(Rule::CmDepth, format!("initiator depth {found}"), expected)
+        }
+        CmEvent::Repeated { name, packet, after, is_equal: true } => {
+            let seen = format!("{name} retransmitted {after:?} after packet {packet}");
+            let why = "the message or its response was lost, or the response is late";
+            RawFinding::new(Rule::CmRetransmission, Severity::Note, Role::Network, seen, why)
+        }
+        CmEvent::Repeated { name, packet, is_equal: false, .. } => {
+            let seen = format!("{name} retransmitted with other contents");
+            let expected = format!("the contents of packet {packet}");
+            RawFinding::violation(Rule::CmRetransmission, seen, expected)
+        }
+        CmEvent::Rejected { packet, reason } => {
+            let rule = match reason {
+                RejectReason::INVALID_SERVICE_ID => Rule::CmNoListener,
+                RejectReason::STALE_CONNECTION => Rule::CmStale,
+                RejectReason::INVALID_MTU => Rule::CmMtu,
+                _ => Rule::CmRejected,
+            };
+            RawFinding::note(rule, "REJ", format!("packet {packet} is rejected: {reason}"))
+        }
+        CmEvent::Delayed { packet, service_timeout } => {
+            let within = Duration::from_nanos(4096) * (1 << service_timeout.min(31));
+            let why = format!("packet {packet} is answered within {within:?}");
+            RawFinding::note(Rule::CmDelayed, "MRA", why)
+        }
+        CmEvent::Unresolved { packet, status } => {
+            let why = format!("packet {packet} is not answered by a queue pair: {status}");
+            RawFinding::note(Rule::CmService, "SIDR_REP", why)
+        }
+        CmEvent::SecondReply { packet } => {
+            let seen = "second REP with another communication ID";
+            let expected = format!("that of packet {packet}");
+            RawFinding::violation(Rule::CmSecondReply, seen, expected)
+        }
+        CmEvent::OtherQp { expected, found } => {
+            let (seen, expected) = (format!("DREQ of queue pair {found}"), expected.to_string());
+            RawFinding::violation(Rule::CmDisconnect, seen, expected)
+        }
+        CmEvent::OtherAddresses { source, destination } => {
+            let seen = format!("REQ from {source} to {destination}");
+            let why = "the IP header has other addresses: a NAT, or hosts with several addresses";
+            RawFinding::new(Rule::CmAddresses, Severity::Note, Role::Unknown, seen, why)
+        }
+        CmEvent::IpHeader { version, ip_version } => {
+            let seen = format!("addresses of version {version}, IP version {ip_version}");
+            RawFinding::violation(Rule::CmAddresses, seen, "version 0, IP version 4 or 6")
         }
     }
 }

@@ -100,7 +100,8 @@ fn flags(roce: &RocePacket<'_>, bth: &Bth, found: &mut Vec<RawFinding>) {
             expected,
         ));
     }
-    if !bth.migreq {
+    // Only connections have a path to migrate.
+    if !bth.migreq && bth.opcode.transport() != Transport::Ud {
         found.push(RawFinding::sender(
             Rule::ReservedBits,
             Severity::Quirk,
@@ -116,7 +117,7 @@ fn ack_req(bth: &Bth, found: &mut Vec<RawFinding>) {
     }
     let seen = format!("AckReq set in {}", bth.opcode);
     match bth.opcode.transport() {
-        // rxe did so until 2024.
+        // rxe did so until 2024, in MADs too.
         Transport::Uc | Transport::Ud => {
             found.push(RawFinding::sender(Rule::AckReq, Severity::Quirk, seen, "clear"));
         }

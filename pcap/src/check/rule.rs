@@ -94,7 +94,7 @@ rules! {
         action: "compare the P_Key at pkey_index on both sides (roce devinfo -v)",
     }
     ReservedBits "PKT-15" "bth.reserved" "vol 1, §9.2" {
-        rule: "reserved bits, FECN and BECN are 0, and MigReq is 1",
+        rule: "reserved bits, FECN and BECN are 0, and MigReq of a connection is 1",
         cause: "kernel rxe sends MigReq 0; a switch may set FECN or BECN",
         action: "no action: receivers ignore these bits",
     }
@@ -333,6 +333,16 @@ rules! {
         cause: "traffic of a program that does not know queue pair 1 is reserved",
         action: "use another queue pair number",
     }
+    CmAddresses "CM-03" "cm.addresses" "annex A11" {
+        rule: "a REQ states the addresses of its IP header, in the form of rdma_cm",
+        cause: "a NAT on the way, or a sender with several addresses",
+        action: "use a path without address translation: the peer replies to the stated address",
+    }
+    CmNoListener "CM-05" "cm.reject.no_listener" "vol 1, §12.6.7" {
+        rule: "a listener has the service ID of a REQ",
+        cause: "the server is not running, or listens on another port or address",
+        action: "start the server first; compare the port with that in the REQ (roce dump)",
+    }
     CmDepth "CM-07" "cm.rep_depth" "vol 1, §12.6" {
         rule: "a REP announces no more READs and atomics at once than its REQ accepts",
         cause: "a passive side that ignores the limits of the request",
@@ -342,6 +352,46 @@ rules! {
         rule: "a response of the connection manager has the transaction ID of its request",
         cause: "a manager that uses transaction IDs of its own",
         action: "report it to the author of that side",
+    }
+    CmRetransmission "CM-09" "cm.retransmission" "vol 1, §12.9.8" {
+        rule: "a message of the connection manager without a response is retransmitted unchanged",
+        cause: "the message or its response was lost, or the peer's program responds late",
+        action: "look for loss of datagrams to queue pair 1; a slow server sends MRAs",
+    }
+    CmSecondReply "CM-10" "cm.second_reply" "vol 1, §12.9.8" {
+        rule: "a retransmitted REQ makes no second connection",
+        cause: "a passive side that does not recognize the communication ID",
+        action: "report it to the author of the passive side",
+    }
+    CmStale "CM-11" "cm.reject.stale" "vol 1, §12.9.8.3" {
+        rule: "a REQ is from a queue pair without a connection",
+        cause: "an end of the earlier connection that did not arrive: a crash, or a lost DREQ",
+        action: "connect again; the rejection ends the earlier connection",
+    }
+    CmDelayed "CM-12" "cm.mra" "vol 1, §12.6.6" {
+        rule: "an MRA extends the time until the response",
+        cause: "a program that is slow to accept",
+        action: "no action, unless connection setup takes too long",
+    }
+    CmRejected "CM-13" "cm.reject" "vol 1, §12.6.7" {
+        rule: "a REJ ends the setup of a connection and names the reason",
+        cause: "the program rejects the request, or a parameter of the request",
+        action: "look at the reason, and at the private data of the REJ",
+    }
+    CmDisconnect "CM-14" "cm.dreq_qp" "vol 1, §12.6.10" {
+        rule: "a DREQ names the queue pair of its receiver",
+        cause: "a sender that names its own queue pair, or that of another connection",
+        action: "report it to the author of the sender: the receiver ignores the DREQ",
+    }
+    CmService "CM-15" "cm.sidr" "vol 1, §12.11" {
+        rule: "a SIDR_REP names the queue pair of the service",
+        cause: "no datagram service at that port, or a program that rejects the request",
+        action: "start the server first; compare the port with that in the SIDR_REQ (roce dump)",
+    }
+    CmMtu "CM-17" "cm.reject.mtu" "vol 1, §12.6.7" {
+        rule: "the path MTU of a REQ is at most that of the passive side",
+        cause: "interfaces with different MTUs",
+        action: "give both interfaces the same MTU (ip link set mtu)",
     }
     Cnp "CC-01" "cnp.shape" "annex A17" {
         rule: "a CNP has BECN set, PSN 0, no other flag, and 16 zero bytes",

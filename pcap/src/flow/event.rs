@@ -1,7 +1,9 @@
 //! Events: facts about a packet that follow from its connection.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use softroce::cm::{RejectReason, SidrStatus};
 use softroce::ids::{PKey, Qpn};
 use softroce::psn::Psn;
 use softroce::wire::{Opcode, Position, Reth, SequenceError, Transport};
@@ -20,7 +22,7 @@ pub enum Event {
     Response(ResponseEvent),
     /// Irregular or missing READ responses.
     ReadResponse(ReadResponse),
-    /// Messages of the connection managers that contradict each other.
+    /// Messages of the connection managers.
     Cm(CmEvent),
 }
 
@@ -328,9 +330,67 @@ impl From<ReadResponse> for Event {
     }
 }
 
-/// Messages of the connection managers that contradict each other.
+/// Messages of the connection managers: contradictions, rejections, delays and repetitions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CmEvent {
+    /// A message that was sent before.
+    Repeated {
+        /// Name of the message.
+        name: &'static str,
+        /// Packet with the first copy.
+        packet: u64,
+        /// Time since then.
+        after: Duration,
+        /// The contents are the same.
+        is_equal: bool,
+    },
+    /// A REJ.
+    Rejected {
+        /// Packet with the rejected message.
+        packet: u64,
+        /// Reason.
+        reason: RejectReason,
+    },
+    /// An MRA, which asks for time.
+    Delayed {
+        /// Packet with the message that will be answered later.
+        packet: u64,
+        /// Time until the answer, as an exponent of 4.096 µs.
+        service_timeout: u8,
+    },
+    /// A SIDR_REP without a queue pair.
+    Unresolved {
+        /// Packet with the SIDR_REQ.
+        packet: u64,
+        /// Status.
+        status: SidrStatus,
+    },
+    /// A second REP to a REQ, with another communication ID.
+    SecondReply {
+        /// Packet with the first REP.
+        packet: u64,
+    },
+    /// A DREQ that names another queue pair than the connection has.
+    OtherQp {
+        /// Queue pair of the receiver.
+        expected: Qpn,
+        /// Queue pair in the DREQ.
+        found: Qpn,
+    },
+    /// A REQ with other addresses than those of its IP header.
+    OtherAddresses {
+        /// Address of the sender in the REQ.
+        source: IpAddr,
+        /// Address of the receiver in the REQ.
+        destination: IpAddr,
+    },
+    /// Addresses in the private data of a REQ in another form than rdma_cm's.
+    IpHeader {
+        /// Version of the form.
+        version: u8,
+        /// IP version.
+        ip_version: u8,
+    },
     /// A response with another transaction ID than its request.
     Transaction {
         /// Packet with the request.

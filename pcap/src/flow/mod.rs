@@ -22,11 +22,13 @@
 //! | `answers` | the responder's state, as its answers show it |
 //! | `requests`, `responses` | what a request and an answer change in both |
 //! | `directions`, `join`, `cm` | directions, and the pairs of them that are connections |
+//! | `conversation` | messages of connection managers that belong together |
 //! | `loopback` | the received copies of packets that a device sends to itself |
 //! | `tracker` | all connections of a capture |
 
 mod answers;
 mod cm;
+mod conversation;
 mod directions;
 mod event;
 mod history;
@@ -40,6 +42,10 @@ mod responses;
 mod seen;
 mod tracker;
 
+pub(crate) use conversation::transport;
+pub use conversation::{
+    CmConversation, CmConversations, CmPlace, CmRelation, Outcome, Repeated, Steps, Subject,
+};
 pub use event::{
     Cause, CmEvent, Event, NakEvent, ReadResponse, RequestEvent, ResponseEvent, SequenceEvent,
 };

@@ -4,7 +4,8 @@ use softroce::ids::PKey;
 use softroce::wire::Transport;
 use softroce::wire::cm::Message;
 
-use super::cm::{Beginning, CmTracker};
+use super::cm::Beginning;
+use super::conversation::CmConversations;
 use super::directions::Directions;
 use super::{Direction, Event, Joined, RequestEvent, SeenPacket};
 
@@ -32,7 +33,7 @@ impl Default for Limits {
 pub struct Tracker {
     limits: Limits,
     directions: Directions,
-    managers: CmTracker,
+    conversations: CmConversations,
     events: Vec<Event>,
 }
 
@@ -42,7 +43,7 @@ impl Tracker {
         Self {
             limits,
             directions: Directions::new(limits.window),
-            managers: CmTracker::default(),
+            conversations: CmConversations::default(),
             events: Vec::new(),
         }
     }
@@ -85,6 +86,11 @@ impl Tracker {
     /// The path MTU of a direction's requests in bytes, once the capture has shown it.
     pub fn path_mtu(&self, direction: &Direction) -> Option<usize> {
         self.directions.halves.get(direction)?.requests.mtu
+    }
+
+    /// Returns the conversations of connection managers.
+    pub const fn conversations(&self) -> &CmConversations {
+        &self.conversations
     }
 
     /// Directions and request packets remembered now.
@@ -162,8 +168,8 @@ impl Tracker {
     /// A datagram matters to connections when it is a connection manager's.
     fn datagram(&mut self, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {
         let Some(Ok(message)) = Message::of(seen.datagram) else { return };
-        let begun = self.managers.message(seen, &message, out);
-        let Some([there, here]) = begun else { return };
+        let (_, beginnings) = self.conversations.message(seen, &message, out);
+        let Some([there, here]) = beginnings else { return };
         self.begin(&there, seen);
         self.begin(&here, seen);
         self.directions.join(there.direction, here.direction, Joined::ByManagers);

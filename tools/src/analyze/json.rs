@@ -9,9 +9,10 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use softroce::wire::cm;
 use softroce_pcap::analyze::{
-    self as pcap, Analysis, Bins, CmConversation, CmExchange, CmMessage, Distribution, Flow,
-    Messages, Outcome, Phase, QUANTILES, Rate, Stream, Subject,
+    self as pcap, Analysis, Bins, CmExchange, CmMessage, Distribution, Flow, Messages, Phase,
+    QUANTILES, Rate, Stream,
 };
+use softroce_pcap::flow::{CmConversation, Outcome, Subject};
 
 use crate::check::Icrc;
 use crate::hex::hex;

@@ -4,9 +4,10 @@ use std::fmt::{self, Display};
 use std::io::{self, Write};
 
 use softroce_pcap::analyze::{
-    Analysis, Bins, CmConversation, CmExchange, CmMessage, Count, Digits, Distribution, End, Flow,
-    Messages, Outcome, QUANTILES, Rate, Share, Size, Span, Stream, Subject,
+    Analysis, Bins, CmExchange, CmMessage, Count, Digits, Distribution, End, Flow, Messages,
+    QUANTILES, Rate, Share, Size, Span, Stream,
 };
+use softroce_pcap::flow::{CmConversation, Outcome, Subject};
 
 use crate::hex::hex;
 use crate::output::{Paint, Palette};

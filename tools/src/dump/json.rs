@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 use softroce::wire::cm::{self, Message};
 use softroce::wire::text::PacketLine;
 use softroce::wire::{Bth, Datagram, ParseError};
-use softroce_pcap::{Extent, Icrc, Packet, RocePacket};
+use softroce_pcap::flow::{CmPlace, CmRelation};
+use softroce_pcap::{Extent, Icrc, Packet};
 
+use super::shown::Shown;
 use crate::hex::hex;
 use crate::output::json_line;
 
@@ -166,7 +168,7 @@ impl<'a> Frame<'a> {
 }
 
 impl Fields {
-    fn of(datagram: &Datagram<'_>) -> Self {
+    fn of(datagram: &Datagram<'_>, place: Option<CmPlace>) -> Self {
         let text = PacketLine(datagram).to_string();
         Self {
             bth: BthFields::of(&datagram.bth, &text),
@@ -174,7 +176,7 @@ impl Fields {
             captured: datagram.payload.len(),
             icrc_value: datagram.icrc.map(u32::swap_bytes),
             extensions: Extensions::of(datagram),
-            cm: Message::of(datagram).map(connection_management),
+            cm: Message::of(datagram).map(|message| connection_management(message, place)),
             text,
         }
     }
@@ -236,7 +238,7 @@ pub(super) fn packet(
     out: &mut impl Write,
     file: &str,
     packet: &Packet<'_>,
-    roce: &RocePacket<'_>,
+    Shown { roce, place }: &Shown<'_>,
 ) -> anyhow::Result<()> {
     let object = PacketObject {
         frame: Frame::of(file, packet),
@@ -260,15 +262,18 @@ pub(super) fn packet(
             Icrc::Missing => "missing",
         },
         content: match &roce.datagram {
-            Ok(datagram) => Content::Packet(Box::new(Fields::of(datagram))),
+            Ok(datagram) => Content::Packet(Box::new(Fields::of(datagram, *place))),
             Err(e) => Content::Error { error: e.to_string() },
         },
     };
     Ok(json_line(out, &object)?)
 }
 
-/// Returns the name and the fields of a message.
-fn connection_management(message: Result<Message<'_>, ParseError>) -> Value {
+/// Returns the name and the fields of a message, and its place in a conversation.
+fn connection_management(
+    message: Result<Message<'_>, ParseError>,
+    place: Option<CmPlace>,
+) -> Value {
     let message = match message {
         Ok(message) => message,
         Err(e) => return json!({ "error": e.to_string() }),
@@ -285,6 +290,18 @@ fn connection_management(message: Result<Message<'_>, ParseError>) -> Value {
         fields.insert(name.into(), value);
     });
     fields.insert("private_data".into(), hex(message.private_data).into());
+    if let Some(CmPlace { conversation, relation }) = place {
+        fields.insert("conversation".into(), conversation.into());
+        let earlier = match relation {
+            CmRelation::Begins => None,
+            CmRelation::Answers { packet, after } => Some(("response_to", packet, after)),
+            CmRelation::Repeats { packet, after } => Some(("retransmission_of", packet, after)),
+        };
+        if let Some((name, packet, after)) = earlier {
+            fields.insert(name.into(), packet.into());
+            fields.insert("after_s".into(), after.as_secs_f64().into());
+        }
+    }
     fields.into()
 }
 

@@ -7,8 +7,10 @@ use std::time::Duration;
 use softroce::wire::ParseError;
 use softroce::wire::cm::Message;
 use softroce::wire::text::PacketLine;
-use softroce_pcap::{Extent, Icrc, Packet, RocePacket};
+use softroce_pcap::flow::{CmPlace, CmRelation};
+use softroce_pcap::{Extent, Icrc, Packet};
 
+use super::shown::Shown;
 use crate::output::{Paint, Palette};
 
 /// Writes a RoCE packet.
@@ -17,11 +19,12 @@ pub(super) fn roce(
     palette: Palette,
     packet: &Packet<'_>,
     since_start: Duration,
-    roce: &RocePacket<'_>,
+    shown: &Shown<'_>,
 ) -> io::Result<()> {
+    let roce = &shown.roce;
     let (from, to) = (roce.ip.source.ip(), roce.ip.destination.ip());
     let (number, seconds) = (packet.number, Seconds(since_start));
-    writeln!(out, "{number:6} {seconds}  {from} > {to}  {}", Described { roce, palette })
+    writeln!(out, "{number:6} {seconds}  {from} > {to}  {}", Described { shown, palette })
 }
 
 /// Writes an IP packet that cannot be parsed.
@@ -36,13 +39,13 @@ pub(super) fn error(
 
 /// Fields of a packet beside number, time and addresses.
 pub(super) struct Described<'a> {
-    pub(super) roce: &'a RocePacket<'a>,
+    pub(super) shown: &'a Shown<'a>,
     pub(super) palette: Palette,
 }
 
 impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { roce, palette } = self;
+        let Self { shown: Shown { roce, place }, palette } = self;
         match &roce.datagram {
             Ok(datagram) => {
                 write!(f, "{:#}", PacketLine(datagram))?;
@@ -50,6 +53,9 @@ impl fmt::Display for Described<'_> {
                     Some(Ok(message)) => write!(f, "  {message}")?,
                     Some(Err(e)) => write!(f, "  {e}")?,
                     None => {}
+                }
+                if let Some(place) = place {
+                    write!(f, "  {}", Placed(place))?;
                 }
             }
             Err(e) => write!(f, "{}", palette.paint(Paint::Bad, e))?,
@@ -78,6 +84,25 @@ impl fmt::Display for Described<'_> {
             }
             Icrc::Cut => f.write_str("  icrc not captured"),
             Icrc::Missing => f.write_str("  icrc missing"),
+        }
+    }
+}
+
+/// Place of a message in a conversation of connection managers.
+struct Placed<'a>(&'a CmPlace);
+
+impl fmt::Display for Placed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CmPlace { conversation, relation } = self.0;
+        write!(f, "conversation {conversation}")?;
+        match relation {
+            CmRelation::Begins => Ok(()),
+            CmRelation::Answers { packet, after } => {
+                write!(f, ", answers packet {packet} after {after:?}")
+            }
+            CmRelation::Repeats { packet, after } => {
+                write!(f, ", repeats packet {packet} after {after:?}")
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ mod annotated;
 mod fields;
 mod json;
 mod line;
+mod shown;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,6 +17,7 @@ use softroce::ids::Qpn;
 use softroce::wire::ParseError;
 use softroce::wire::text::PacketLine;
 use softroce_pcap::display_filter::{Field, Subject};
+use softroce_pcap::flow::CmConversations;
 use softroce_pcap::{Packet, Reader, RocePacket, dissect};
 
 use crate::capture;
@@ -24,6 +26,7 @@ use crate::output::{self, Paint, Palette, Stdout};
 
 use annotated::Annotated;
 use fields::JsonList;
+use shown::Shown;
 
 /// Number of queue pairs that a message lists.
 const MAX_QPNS_LISTED: usize = 8;
@@ -78,6 +81,7 @@ fn dump(
     counts: &mut Counts,
 ) -> anyhow::Result<()> {
     let mut start = None;
+    let mut conversations = CmConversations::default();
     while let Some(packet) = reader.next_packet()? {
         counts.frames += 1;
         let time = packet.time.unwrap_or_default();
@@ -93,11 +97,15 @@ fn dump(
                 {
                     counts.qpns.insert(datagram.bth.dest_qp);
                 }
+                // Conversations have the packets that are not shown too.
+                let shown = |roce| Shown::of(&mut conversations, &packet, roce);
+                let mut packets = whole.segments().map(shown);
                 if !in_time {
+                    packets.for_each(drop);
                     continue;
                 }
                 let shown = &mut counts.shown;
-                let matching = whole.segments().filter(|roce| {
+                let matching = packets.by_ref().filter(|Shown { roce, .. }| {
                     matches(args, roce)
                         && args.display_filter.as_ref().is_none_or(|filter| {
                             filter.matches(&Subject { frame: &packet, roce, since_start })
@@ -182,23 +190,23 @@ impl Output {
         name: &str,
         packet: &Packet<'_>,
         since_start: Duration,
-        mut packets: impl Iterator<Item = RocePacket<'a>>,
+        mut packets: impl Iterator<Item = Shown<'a>>,
     ) -> anyhow::Result<()> {
         match self {
             Self::Text(out, palette) => packets
-                .try_for_each(|roce| line::roce(out, *palette, packet, since_start, &roce))?,
+                .try_for_each(|shown| line::roce(out, *palette, packet, since_start, &shown))?,
             Self::Json(out) => {
-                packets.try_for_each(|roce| json::packet(out, name, packet, &roce))?;
+                packets.try_for_each(|shown| json::packet(out, name, packet, &shown))?;
             }
-            Self::Fields(out, fields) => packets.try_for_each(|roce| {
+            Self::Fields(out, fields) => packets.try_for_each(|Shown { roce, .. }| {
                 fields::line(out, fields, &Subject { frame: packet, roce: &roce, since_start })
             })?,
-            Self::FieldsJson(list, fields) => packets.try_for_each(|roce| {
+            Self::FieldsJson(list, fields) => packets.try_for_each(|Shown { roce, .. }| {
                 list.packet(fields, &Subject { frame: packet, roce: &roce, since_start })
             })?,
             Self::File(file) => {
                 let text =
-                    |roce| line::Described { roce: &roce, palette: Palette::PLAIN }.to_string();
+                    |shown| line::Described { shown: &shown, palette: Palette::PLAIN }.to_string();
                 file.frame(packet, packets.map(text))?;
             }
         }
