@@ -34,7 +34,10 @@
 //! One of the waiting threads is the driver of the device. The others are passengers and sleep on their queues. While
 //! there are passengers, the device's thread stays on the socket, so that it can take over when the driver leaves.
 //! Tasks, and threads that sleep on the descriptors of completion channels ([`Shard::register_waiter`]), never drive:
-//! while no other thread is on the socket, the device's thread is.
+//! while no other thread is on the socket, the device's thread is. But a program may leave a queue armed for ever and
+//! poll others meanwhile, as UCX does. Each packet would wake the thread, and a polling thread would have taken it. So
+//! after [`MAX_LATE_WAKEUPS`] such wake-ups without a new registration the thread goes to Watch. It stays there while
+//! turns are taken, and checks every millisecond.
 //!
 //! A device with several shards has such a thread for each. A thread that polls a queue which several shards fill takes a
 //! turn of each. A thread that waits for the queue drives one of the shards and registers at the others ([`Shards`]).
@@ -79,6 +82,10 @@ const TURNS_PER_LISTENER_POLL: u32 = 256;
 /// Time that the thread spins for the next packet before it sleeps: as long as a wake-up takes.
 const SPIN_TIME: Duration = Duration::from_micros(50);
 
+/// Number of wake-ups in a row, each within [`SPIN_TIME`] of a turn of a polling thread, after which the thread leaves the
+/// socket to that thread.
+const MAX_LATE_WAKEUPS: u32 = 16;
+
 /// Decides how long the device's thread stays off the socket while other threads poll.
 #[derive(Debug)]
 pub(super) struct IdleBackoff {
@@ -96,6 +103,12 @@ pub(super) struct IdleBackoff {
     idle_since: Option<Instant>,
     /// The last idle period was shorter than [`SPIN_TIME`].
     is_busy: bool,
+    /// Wake-ups in a row just after a turn of another thread, and the number of registered tasks at that time.
+    late_wakeups: (u32, usize),
+    /// Number of registered tasks that polling threads serve ([`Progress::is_waited_for`]).
+    ///
+    /// [`Progress::is_waited_for`]: crate::sync::progress::Progress::is_waited_for
+    served: usize,
 }
 
 impl IdleBackoff {
@@ -108,6 +121,20 @@ impl IdleBackoff {
             last_check: (Instant::ZERO, Duration::ZERO),
             idle_since: None,
             is_busy: false,
+            late_wakeups: (0, 0),
+            served: 0,
+        }
+    }
+
+    /// Reports a wake-up on the socket: the time since the last turn of another thread, and the number of registrations
+    /// of tasks until now.
+    fn woken(&mut self, since_turn: Duration, registrations: usize) {
+        let (count, counted_at) = self.late_wakeups;
+        let goes_on = since_turn < SPIN_TIME && counted_at == registrations;
+        let count = if goes_on { count + 1 } else { 0 };
+        self.late_wakeups = (count, registrations);
+        if count >= MAX_LATE_WAKEUPS {
+            self.served = registrations;
         }
     }
 
@@ -139,6 +166,7 @@ impl IdleBackoff {
     /// Reports that no thread has polled for the watch interval, and whether packets have waited meanwhile.
     fn polling_ended(&mut self, now: Instant, packets_waited: bool) {
         self.watch_interval = MAX_ACK_DELAY;
+        (self.late_wakeups, self.served) = ((0, 0), 0);
         if packets_waited {
             self.stay = (self.stay * 2).clamp(MIN_SOCKET_STAY, MAX_SOCKET_STAY);
             self.stays_until = now + self.stay;
@@ -197,7 +225,8 @@ impl Shard {
             let now = clock::now();
             // A turn may take longer than `MAX_ACK_DELAY`; the thread that had the lock has just ended one.
             let others = after_others || self.idle_for(now) < MAX_ACK_DELAY;
-            if others && !self.progress.is_waited_for() && now >= backoff.stays_until {
+            if others && !self.progress.is_waited_for(backoff.served) && now >= backoff.stays_until
+            {
                 return Ok(ThreadState::Watch);
             }
             if core.engine.is_short_of_receives() && self.idle_for(now) < POLLER_GRACE {
@@ -225,6 +254,7 @@ impl Shard {
                 self.sleep(&self.thread, true, until, now);
                 self.thread.sleep.set(None);
                 self.thread.event_fd.silence();
+                backoff.woken(self.idle_for(clock::now()), self.progress.registrations());
                 return Ok(ThreadState::Socket);
             }
             backoff.found_work(now);
@@ -238,7 +268,7 @@ impl Shard {
     }
 
     pub(super) fn watch(&self, backoff: &mut IdleBackoff) -> Result<ThreadState, DeviceError> {
-        if self.progress.needs_thread() {
+        if self.progress.needs_thread(backoff.served) {
             return Ok(ThreadState::Socket);
         }
         let now = clock::now();
@@ -259,7 +289,9 @@ impl Shard {
         };
         self.sleep(&self.thread, false, Some(now + rest), now);
         self.thread.event_fd.silence();
-        backoff.watch_interval = (backoff.watch_interval * 2).min(MAX_WATCH_INTERVAL);
+        if !self.progress.has_waiters() {
+            backoff.watch_interval = (backoff.watch_interval * 2).min(MAX_WATCH_INTERVAL);
+        }
         Ok(ThreadState::Watch)
     }
 
@@ -478,6 +510,23 @@ mod tests {
         assert!(!backoff.may_spin(at(250)), "long enough");
         backoff.found_work(at(251));
         assert!(!backoff.may_spin(at(300)), "it was not soon");
+    }
+
+    #[test]
+    fn polling_threads_serve_tasks_after_late_wakeups_in_a_row() {
+        let mut backoff = IdleBackoff::new();
+        let mut served = |wakeups, since_turn, registrations| {
+            (0..wakeups).for_each(|_| backoff.woken(since_turn, registrations));
+            backoff.served
+        };
+        let soon = SPIN_TIME / 2;
+        assert_eq!(served(MAX_LATE_WAKEUPS, soon, 1), 0);
+        assert_eq!(served(1, SPIN_TIME, 1), 0, "the others take no turns");
+        assert_eq!(served(MAX_LATE_WAKEUPS - 1, soon, 1), 0);
+        assert_eq!(served(1, soon, 2), 0, "another task was registered");
+        assert_eq!(served(MAX_LATE_WAKEUPS, soon, 2), 2);
+        backoff.polling_ended(Instant::ZERO, false);
+        assert_eq!(backoff.served, 0);
     }
 
     #[test]

@@ -742,6 +742,26 @@ mod tests {
     }
 
     #[test]
+    fn thread_leaves_the_socket_to_polling_threads_until_a_task_registers() {
+        let (shard, _, ring) = shard([10, 255, 1, 16]);
+        let mut backoff = IdleBackoff::new();
+        shard.register_waiter();
+        // A poll is under way each time that the thread wakes.
+        shard.last_turn.store(u64::MAX, Ordering::Relaxed);
+        let leaves = (0..100).any(|_| {
+            // The thread does not sleep.
+            shard.thread.event_fd.ring();
+            shard.socket(&mut backoff) == Ok(ThreadState::Watch)
+        });
+        assert!(leaves, "the thread is still on the socket");
+        shard.turn_for(&ring.completions).unwrap();
+        shard.last_turn.store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(shard.watch(&mut backoff), Ok(ThreadState::Watch));
+        shard.register_waiter();
+        assert_eq!(shard.watch(&mut backoff), Ok(ThreadState::Socket));
+    }
+
+    #[test]
     fn long_turn_counts_as_polling() {
         let (shard, _, _) = shard([10, 255, 1, 9]);
         let mut backoff = IdleBackoff::new();

@@ -12,9 +12,11 @@
 //!                                            Watch: ring if passengers or tasks wait
 //!
 //! thread                                   task that registers
-//! state = Watch          (SeqCst)          tasks += 1             (SeqCst)
-//! passengers, tasks?     (SeqCst)          state?                 (SeqCst)
-//!   none: sleep on the doorbell              Watch: ring
+//! state = Watch          (SeqCst)          registrations += 1     (SeqCst)
+//! passengers, tasks,     (SeqCst)          tasks += 1             (SeqCst)
+//! registrations?                           state?                 (SeqCst)
+//!   none, or known:                          Watch: ring
+//!   sleep on the doorbell
 //!
 //! passenger                                driver that leaves
 //! passengers += 1        (SeqCst)          driven = false         (SeqCst)
@@ -65,6 +67,8 @@ pub(crate) struct Progress {
     passengers: AtomicUsize,
     /// Number of waiting tasks and descriptors, which never drive.
     tasks: AtomicUsize,
+    /// Number of registrations of tasks until now, modulo the range: it changes with each.
+    registrations: AtomicUsize,
     closing: AtomicBool,
 }
 
@@ -75,6 +79,7 @@ impl Progress {
             driven: AtomicBool::new(false),
             passengers: AtomicUsize::new(0),
             tasks: AtomicUsize::new(0),
+            registrations: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
         }
     }
@@ -104,16 +109,25 @@ impl Progress {
         self.driven.load(Ordering::SeqCst)
     }
 
-    /// Returns whether the thread has to stay on the socket, or to be ready for that. A driver may serve tasks too; a
-    /// passenger relies on the thread even while there is a driver.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        self.passengers.load(Ordering::SeqCst) > 0
-            || (self.tasks.load(Ordering::SeqCst) > 0 && !self.is_driven())
+    /// Returns the number of registrations of tasks until now.
+    pub(crate) fn registrations(&self) -> usize {
+        self.registrations.load(Ordering::SeqCst)
     }
 
-    /// Returns whether the thread has to leave `Watch` for the socket at once.
-    pub(crate) fn needs_thread(&self) -> bool {
-        !self.is_driven() && self.is_waited_for()
+    /// Returns whether the thread has to stay on the socket, or to be ready for that. A driver may serve tasks too, and
+    /// so may polling threads: those of the first `served` registrations. A passenger relies on the thread even while
+    /// there is a driver.
+    pub(crate) fn is_waited_for(&self, served: usize) -> bool {
+        self.passengers.load(Ordering::SeqCst) > 0
+            || (self.tasks.load(Ordering::SeqCst) > 0
+                && self.registrations() != served
+                && !self.is_driven())
+    }
+
+    /// Returns whether the thread has to leave `Watch` for the socket at once, although polling threads serve the tasks
+    /// of the first `served` registrations.
+    pub(crate) fn needs_thread(&self, served: usize) -> bool {
+        !self.is_driven() && self.is_waited_for(served)
     }
 
     /// Adds a waiting thread.
@@ -139,12 +153,18 @@ impl Progress {
         self.driven.swap(false, Ordering::SeqCst);
         let thread = self.thread.load(Ordering::SeqCst);
         thread == ThreadState::Parked as u8
-            || (thread == ThreadState::Watch as u8 && self.is_waited_for())
+            || (thread == ThreadState::Watch as u8 && self.has_waiters())
+    }
+
+    /// Returns whether passengers or tasks wait.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.passengers.load(Ordering::SeqCst) > 0 || self.tasks.load(Ordering::SeqCst) > 0
     }
 
     /// Adds a waiting task. Returns whether the caller has to ring the thread's doorbell.
     #[must_use]
     pub(crate) fn register_task(&self) -> bool {
+        self.registrations.fetch_add(1, Ordering::SeqCst);
         self.tasks.fetch_add(1, Ordering::SeqCst);
         self.thread.load(Ordering::SeqCst) == ThreadState::Watch as u8
     }

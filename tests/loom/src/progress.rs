@@ -19,12 +19,15 @@ pub(crate) const MODELS: &[Model] = &[
         task_and_driver(ThreadState::Watch)
     }),
     ("progress: a task wakes the thread", task_wakes_the_thread),
+    ("progress: a task wakes the thread although another is served", task_beside_a_served_one),
     ("progress: the thread ends when it is told to", thread_ends),
 ];
 
 /// A shard as `runtime::progress` makes it of these parts.
 struct Shard {
     progress: Progress,
+    /// Number of registrations that polling threads serve.
+    polled: usize,
     doorbell: Doorbell<Event>,
     /// The thread is on the socket: every passenger and task is served.
     served: Event,
@@ -32,8 +35,16 @@ struct Shard {
 
 impl Shard {
     fn new() -> Arc<Self> {
+        Self::polled(0)
+    }
+
+    /// A shard with this many tasks, which polling threads serve.
+    fn polled(tasks: usize) -> Arc<Self> {
+        let progress = Progress::new();
+        (0..tasks).for_each(|_| assert!(!progress.register_task(), "the thread is on the socket"));
         Arc::new(Self {
-            progress: Progress::new(),
+            progress,
+            polled: tasks,
             doorbell: Doorbell::new(Event::new()),
             served: Event::new(),
         })
@@ -45,7 +56,9 @@ impl Shard {
         while self.progress.enter(state) {
             state = match state {
                 ThreadState::Socket => return self.served.set(),
-                ThreadState::Watch if self.progress.needs_thread() => ThreadState::Socket,
+                ThreadState::Watch if self.progress.needs_thread(self.polled) => {
+                    ThreadState::Socket
+                }
                 ThreadState::Watch => {
                     wait_for_ring(&self.doorbell);
                     if self.progress.is_driven() { ThreadState::Parked } else { ThreadState::Watch }
@@ -121,6 +134,13 @@ fn task_and_driver(state: ThreadState) {
 
 fn task_wakes_the_thread() {
     let shard = Shard::new();
+    let thread = spawn(&shard, |shard| shard.run(ThreadState::Watch));
+    shard.task();
+    thread.join().unwrap();
+}
+
+fn task_beside_a_served_one() {
+    let shard = Shard::polled(1);
     let thread = spawn(&shard, |shard| shard.run(ThreadState::Watch));
     shard.task();
     thread.join().unwrap();
