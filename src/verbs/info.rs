@@ -59,6 +59,25 @@ pub struct DeviceInfo {
     pub port_counters: PortCounters,
 }
 
+/// Speed of the port, as verbs and the files below `/sys/class/infiniband` state it.
+///
+/// A socket has no speed, so every device states the same: about the rate of a core over the loopback interface. Programs
+/// choose protocols by it. UCX copies messages of 64 KiB in fragments of 8 KiB over a slow link, and reads them from the
+/// memory of the peer over a fast one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct LinkSpeed {
+    /// Number of lanes, as `active_width` of `ibv_port_attr` encodes it.
+    pub width: u8,
+    /// Speed of a lane, as `active_speed` of `ibv_port_attr` encodes it.
+    pub speed: u8,
+    /// Content of the file `rate`.
+    pub text: &'static str,
+}
+
+/// Speed of every port: four lanes of 10 Gb/s.
+pub const LINK_SPEED: LinkSpeed = LinkSpeed { width: 2, speed: 4, text: "40 Gb/sec (4X QDR)" };
+
 /// State of a device's port, with the names and values of verbs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[doc(alias = "ibv_port_state")]

@@ -89,7 +89,7 @@ pub use event::{CqEvent, PendingEvent};
 #[cfg(feature = "futures")]
 pub use future::Completions;
 pub use future::NextCompletion;
-pub use info::{DeviceInfo, Limits, PortState};
+pub use info::{DeviceInfo, LINK_SPEED, Limits, LinkSpeed, PortState};
 pub use mr::{MemoryRegion, Rereg};
 pub use mw::MemoryWindow;
 pub use open::OpenOptions;

@@ -2,7 +2,9 @@
 
 use std::ffi::{c_int, c_uint};
 
-use softroce::verbs::{DeviceCaps, DeviceInfo, DropReason, GidEntry, Mtu, PortState, QpType};
+use softroce::verbs::{
+    DeviceCaps, DeviceInfo, DropReason, GidEntry, LINK_SPEED, Mtu, PortState, QpType,
+};
 
 use crate::abi::{self, DeviceAttr, DeviceAttrEx, OdpCaps, PacingCaps, PortAttr};
 use crate::objects::device::Device;
@@ -134,16 +136,15 @@ pub(crate) fn port_attr(info: &DeviceInfo) -> PortAttr {
         sm_sl: 0,
         subnet_timeout: 0,
         init_type_reply: 0,
-        // 1X of 2.5 Gb/s, the slowest value: a socket has no speed.
-        active_width: 1,
-        active_speed: 1,
+        active_width: LINK_SPEED.width,
+        active_speed: LINK_SPEED.speed,
         // LINK_UP and DISABLED.
         phys_state: if info.port_state == PortState::Active { 5 } else { 3 },
         // Ethernet, where every address needs a GID (flag 1).
         link_layer: 2,
         flags: 1,
         port_cap_flags2: 0,
-        active_speed_ex: 1,
+        active_speed_ex: LINK_SPEED.speed.into(),
     }
 }
 

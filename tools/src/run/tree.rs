@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
 use softroce::engine::gid_table;
-use softroce::verbs::Gid;
+use softroce::verbs::{Gid, LINK_SPEED};
 use softroce::wire::cm::Guid;
 use softroce::wire::icrc::crc32;
 
@@ -20,8 +20,8 @@ use crate::hex::hex;
 /// Maximum length of a device name in `ibv_device`.
 const MAX_NAME_BYTES: usize = 63;
 
-/// Files of the port with the same text for each device. `ibv_query_port` returns the same values: a socket has no
-/// speed, and Ethernet has neither local identifiers nor a subnet manager.
+/// Files of the port with the same text for each device. `ibv_query_port` returns the same values: Ethernet has neither
+/// local identifiers nor a subnet manager.
 const PORT_FILES: [(&str, &str); 10] = [
     ("link_layer", "Ethernet"),
     ("lid", "0x0"),
@@ -30,7 +30,7 @@ const PORT_FILES: [(&str, &str); 10] = [
     ("sm_sl", "0"),
     ("state", "4: ACTIVE"),
     ("phys_state", "5: LinkUp"),
-    ("rate", "2.5 Gb/sec (1X SDR)"),
+    ("rate", LINK_SPEED.text),
     ("cap_mask", "0x04010000"),
     ("pkeys/0", "0xffff"),
 ];
