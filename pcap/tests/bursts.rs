@@ -111,7 +111,7 @@ fn burst_without_matching_icrcs_stays_unsplit() {
     let [whole] = segments(&packet)[..] else { panic!("one expected") };
     assert_eq!(whole.extent, Extent::Unsplit);
     assert!(matches!(whole.icrc, Icrc::Bad { .. }));
-    // A datagram whose ICRC matches is one packet, also if it is too long for one.
+    // A datagram with a correct ICRC is one packet, also if it is too long for one.
     let long = burst(false, Ids::Counted, &[5000]);
     let [whole] = segments(&long)[..] else { panic!("one expected") };
     assert_eq!(seen(&whole), (0, 5000, Extent::Whole, Icrc::Good));

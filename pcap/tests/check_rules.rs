@@ -506,7 +506,7 @@ fn raw() -> Vec<(Vec<u8>, &'static str)> {
         }
         bytes
     };
-    // A FLUSH whose ICRC covers the headers twice.
+    // A FLUSH with an ICRC that covers the headers twice.
     let mut flush = p(RcFlush, 1).asking().dma(0x1000, 8).build();
     let (plain, _) = softroce::wire::icrc::of_ip_packet(&flush).unwrap();
     let at = flush.len() - 4;
@@ -616,7 +616,7 @@ fn rep(tid: u8) -> P {
     managing(0x13, tid, &body, BACK)
 }
 
-/// Returns a message whose first field is the sender's ID of the connection.
+/// Returns a message; its first field is the sender's ID of the connection.
 fn named(attribute: u8, tid: u8, way: [&str; 2]) -> P {
     let ids = if way == ON { [9, 8] } else { [8, 9] };
     // A DREQ names the queue pair of its receiver.

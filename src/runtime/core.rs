@@ -68,7 +68,7 @@ pub(crate) struct Core {
     /// The connection manager.
     cm: CmSlot,
     contexts: Vec<Weak<Queue<AsyncEvent>>>,
-    /// Shards whose driver threads wait for items that were queued.
+    /// Shards with driver threads that wait for queued items.
     wakes: ShardSet,
     /// The port's descriptors have changed.
     descriptors_changed: bool,
@@ -94,7 +94,7 @@ impl fmt::Debug for Core {
 /// Notices for other threads and tasks, delivered when the lock is free.
 #[derive(Debug)]
 pub(crate) struct Notices {
-    /// Shards whose driver threads wait for items that were queued.
+    /// Shards with driver threads that wait for queued items.
     pub(crate) wakes: ShardSet,
     /// The port's descriptors have changed.
     pub(crate) moved: bool,
@@ -290,7 +290,7 @@ impl Core {
         posted
     }
 
-    /// Creates a queue pair whose events go to `owner`.
+    /// Creates a queue pair; its events go to `owner`.
     pub(crate) fn create_qp(
         &mut self,
         now: Instant,

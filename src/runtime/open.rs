@@ -72,7 +72,7 @@ pub(crate) struct DeviceConfig {
 }
 
 impl DeviceConfig {
-    /// Returns the addresses of a device whose first is `ip`.
+    /// Returns the addresses of the device with the first address `ip`.
     fn ips(&self, ip: IpAddr) -> Result<Vec<IpAddr>, OpenError> {
         let ips: Vec<_> = iter::once(ip).chain(self.also.iter().copied()).collect();
         if ips.len() > MAX_ADDRESSES {

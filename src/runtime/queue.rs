@@ -31,7 +31,7 @@ impl queue::Sleepers for Sleepers {
     }
 }
 
-/// A bounded queue. Its consumers are the shards whose drivers wait for it.
+/// A bounded queue. Its consumers are the shards with drivers that wait for it.
 #[derive(Debug)]
 pub(crate) struct Queue<T>(BlockingQueue<T, Sleepers, EventFdSignal, ShardSet>);
 
@@ -53,7 +53,7 @@ pub(crate) enum PushOutcome {
 }
 
 impl PushOutcome {
-    /// Returns the shards whose drivers wait for the item.
+    /// Returns the shards with drivers that wait for the item.
     pub(crate) fn wakes(self) -> ShardSet {
         match self {
             Self::Waking(these) => these,

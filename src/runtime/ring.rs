@@ -17,7 +17,7 @@ use crate::transport::work::Completion;
 
 /// Notification of an armed completion queue.
 pub(crate) trait Announce: Send + Sync {
-    /// Notifies the channel. Returns the shards whose drivers wait for it.
+    /// Notifies the channel. Returns the shards with drivers that wait for it.
     fn announce(&self) -> ShardSet;
 
     /// Returns whether a thread waits for the notification through a descriptor.
@@ -77,7 +77,7 @@ pub(crate) struct PutOutcome {
     pub(crate) overrun: bool,
     /// Number of completions of the armed kind.
     pub(crate) wanted: u32,
-    /// Shards whose drivers wait for them.
+    /// Shards with drivers that wait for them.
     pub(crate) wakes: ShardSet,
     /// Tasks wait for them.
     pub(crate) awaited: bool,
@@ -157,7 +157,7 @@ impl Ring {
         if exported { self.waiter_shards.insert(self.feeders()) } else { ShardSet::EMPTY }
     }
 
-    /// Notifies the channel. Returns the shards whose drivers wait for it.
+    /// Notifies the channel. Returns the shards with drivers that wait for it.
     pub(crate) fn announce(&self) -> ShardSet {
         self.announce.as_ref().map_or(ShardSet::EMPTY, |announce| announce.announce())
     }

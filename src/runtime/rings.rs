@@ -181,7 +181,7 @@ impl Rings {
         self.timers.next()
     }
 
-    /// Checks queues whose moderation period may have ended.
+    /// Checks queues with a moderation period that may have ended.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         while let Some(index) = self.timers.expired(now) {
             self.add_pending(now, CqId(u32::try_from(index).unwrap_or(u32::MAX)), 0);
@@ -193,7 +193,7 @@ impl Rings {
         !self.due.is_empty()
     }
 
-    /// Notifies due queues. Returns the shards whose drivers wait for them.
+    /// Notifies due queues. Returns the shards with drivers that wait for them.
     pub(crate) fn announce(&mut self) -> ShardSet {
         let mut wakes = ShardSet::EMPTY;
         while let Some(ring) = self.due.pop() {

@@ -32,7 +32,7 @@ const POLL_INTERVAL: Duration = Duration::from_micros(20);
 /// Number of idle polls in a row after which the thread yields the CPU: longer than a response within a machine takes.
 const IDLE_POLLS_BEFORE_YIELD: u32 = 128;
 
-/// Longest wait for a turn at the end of the process, whose thread may be waiting for a CPU.
+/// Longest wait for a turn at the end of the process: the thread that has it may be waiting for a CPU.
 const EXIT_LOCK_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Longest wait until the device's thread has sent the requests that wait for others, at the end of the process.

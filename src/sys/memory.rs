@@ -1,4 +1,4 @@
-//! Memory whose pages may be missing: mappings of files, and copies that report a missing page.
+//! Memory with pages that may be missing: mappings of files, and copies that report a missing page.
 //!
 //! A load from a page that was unmapped, or that a file has lost, raises a signal that ends the process. Where
 //! a handler of these signals is in front of the program's, copies [survive them](super::fault). Elsewhere the system
@@ -192,7 +192,7 @@ impl Drop for FileMapping {
 /// What no process can do with a shared file: change its length, or the seals.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Creates a file of `len` zeros that has no name and whose length never changes.
+/// Creates a file of `len` zeros without a name, with a fixed length.
 ///
 /// # Errors
 /// When the system has no memory, or no more descriptors.

@@ -15,7 +15,7 @@
 //! | `wait` | waits for descriptors and threads |
 //! | `process` | user, capabilities, clocks |
 //! | `signals` | signal handlers of the program |
-//! | `memory` | memory whose pages may be missing: mappings, copies, flushes |
+//! | `memory` | memory with pages that may be missing: mappings, copies, flushes |
 //! | `copies` | copies by the processor that end at a missing page |
 //! | `actions`, `fault`, `probe` | actions of signals; the handler that ends these copies; a trial of it |
 //! | `ffi` | functions of the C library: further socket options, requests for interfaces, signals, hooks |

@@ -20,7 +20,7 @@ use rustix::param::page_size;
 use super::actions::thread;
 use super::copies::{copy, store_ascending};
 
-/// Faults of a trial whose copies are all recognized.
+/// Faults of a trial in which all copies are recognized.
 const FAULTS: u32 = 3;
 
 /// Thread that tries; 0 without a trial.

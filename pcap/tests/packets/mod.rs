@@ -1,4 +1,4 @@
-//! A builder of packets, whose default values break no rule.
+//! A builder of packets. Its default values break no rule.
 
 use std::net::IpAddr;
 

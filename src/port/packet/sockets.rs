@@ -25,7 +25,7 @@ pub(super) type SocketError = (&'static str, io::Error);
 #[derive(Debug)]
 pub(super) struct Sockets {
     ip: IpAddr,
-    /// Shard whose packets are received.
+    /// Shard that gets the packets.
     shard: u8,
     /// Socket of the interface, which also sends, and socket of `lo`.
     sockets: SmallVec<[Socket; 2]>,

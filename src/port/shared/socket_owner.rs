@@ -23,7 +23,7 @@ pub enum SocketOwner {
         /// Its name, from `/proc/PID/comm`: up to 15 characters.
         name: String,
     },
-    /// A process of this user, whose descriptors we may not read.
+    /// A process of this user with descriptors that we may not read.
     User(u32),
     /// Unknown: the kernel reports no more.
     Unknown,

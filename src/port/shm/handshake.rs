@@ -52,7 +52,7 @@ pub(super) fn connect(at: IpAddr) -> io::Result<Socket> {
     Ok(connection)
 }
 
-/// Rejects a connection whose peer belongs to another user.
+/// Rejects a connection from a peer of another user.
 fn check_user(user: u32, connection: &Socket) -> io::Result<()> {
     match user::is_same(user, sys::user_of_peer(connection.as_fd())?) {
         true => Ok(()),

@@ -88,7 +88,7 @@ impl Interface {
         found.is_some()
     }
 
-    /// Handles a deleted interface, whose descriptor would stay readable for ever.
+    /// Handles a deleted interface: its descriptor would stay readable for ever.
     fn detach(&mut self) {
         if self.is_attached {
             self.is_attached = false;

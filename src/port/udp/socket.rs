@@ -104,7 +104,7 @@ pub(super) fn multicast_from(socket: &Socket, ip: IpAddr, scope: u32) {
 }
 
 /// Opens a socket that receives datagrams to a multicast group on one interface, beside other sockets of this host.
-/// `config` is that of the port whose address the interface has.
+/// `config` is that of the port with the address of the interface.
 pub(super) fn group_receiver(
     config: &PortConfig,
     interface: u32,

@@ -10,7 +10,7 @@ use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::RecvRequest;
 
 impl Core {
-    /// Creates a shared receive queue whose events go to `owner`.
+    /// Creates a shared receive queue; its events go to `owner`.
     pub(crate) fn create_srq(
         &mut self,
         init: SrqInit,

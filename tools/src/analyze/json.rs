@@ -126,7 +126,7 @@ struct Retransmitted {
     /// Retransmissions implied by an acknowledgement of a later request.
     implied: u64,
     unexplained: u64,
-    /// Retransmissions of packets whose acknowledgement was captured before.
+    /// Retransmissions of packets that were acknowledged before, as the capture shows.
     spurious: u64,
     bytes: u64,
     read_answers: u64,

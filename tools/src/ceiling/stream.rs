@@ -32,7 +32,7 @@ pub(super) struct StreamStats {
     pub(super) bytes: u64,
     /// Seconds from the first datagram to the last.
     pub(super) seconds: f64,
-    /// Datagrams whose CRC is wrong.
+    /// Datagrams with a wrong CRC.
     pub(super) damaged: u64,
     /// Number of times the sender gave up waiting for an acknowledgement.
     pub(super) stalls: u64,

@@ -19,7 +19,7 @@ pub(crate) struct DumpArgs {
     /// pcap or pcapng files, also compressed with gzip or zstd; - for standard input.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) files: Vec<PathBuf>,
-    /// Only packets whose operation begins with this text: SEND, WRITE_FIRST, ACK, NAK, RNR_NAK.
+    /// Only packets of operations that begin with this text: SEND, WRITE_FIRST, ACK, NAK, RNR_NAK.
     #[arg(long, value_name = "OPERATION", value_parser = operation)]
     pub(crate) opcode: Vec<String>,
     /// Only packets that match this display filter, in the language and with the field names of Wireshark:
