@@ -61,9 +61,9 @@ pub struct DeviceInfo {
 
 /// Speed of the port, as verbs and the files below `/sys/class/infiniband` state it.
 ///
-/// A socket has no speed, so every device states the same: about the rate of a core over the loopback interface. Programs
-/// choose protocols by it. UCX copies messages of 64 KiB in fragments of 8 KiB over a slow link, and reads them from the
-/// memory of the peer over a fast one.
+/// A socket has no speed, so every device states the same: that of the adapters for which programs are tuned, and about the
+/// rate of a core through shared memory. Programs choose protocols by it. UCX copies messages of 64 KiB in fragments of
+/// 8 KiB over a link that is slower than a copy, and reads them from the memory of the peer over a faster one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct LinkSpeed {
@@ -75,8 +75,8 @@ pub struct LinkSpeed {
     pub text: &'static str,
 }
 
-/// Speed of every port: four lanes of 10 Gb/s.
-pub const LINK_SPEED: LinkSpeed = LinkSpeed { width: 2, speed: 4, text: "40 Gb/sec (4X QDR)" };
+/// Speed of every port: four lanes of 25 Gb/s.
+pub const LINK_SPEED: LinkSpeed = LinkSpeed { width: 2, speed: 32, text: "100 Gb/sec (4X EDR)" };
 
 /// State of a device's port, with the names and values of verbs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
