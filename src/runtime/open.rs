@@ -361,6 +361,9 @@ impl Device {
         }
         let device = Arc::new(device);
         registry::enter(&device);
+        if let Some(control) = &device.control {
+            control.announce();
+        }
         Ok(device)
     }
 }

@@ -20,6 +20,7 @@ mod doctor;
 mod dump;
 mod exchange;
 mod hex;
+mod live;
 mod manual;
 mod outcome;
 mod output;
@@ -28,6 +29,7 @@ mod pingpong;
 mod run;
 mod stats;
 mod tcp;
+mod top;
 
 use std::process::ExitCode;
 
@@ -54,6 +56,9 @@ pub fn run() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Stats(args) => stats::run(args).map(|()| Outcome::Yes),
         Command::Dump(args) => dump::run(args).map(|()| Outcome::Yes),
+        Command::Capture(args) => live::run(args).map(|()| Outcome::Yes),
+        Command::Top(args) => top::run(args).map(|()| Outcome::Yes),
+        Command::Extcap(args) => live::run_extcap(args).map(|()| Outcome::Yes),
         Command::Completions(args) => manual::completions(args).map(|()| Outcome::Yes),
         Command::Man(args) => manual::man(args).map(|()| Outcome::Yes),
     };

@@ -603,3 +603,55 @@ fn mistakes_of_tshark_and_their_remedies_are_those_of_the_guide() {
     // One packet of each datagram.
     assert_eq!(selected("softroce/lo_bursts.pcap", &no_rpc, "infiniband.bth.psn"), 9);
 }
+
+/// Returns a program with a home of its own.
+fn at_home(home: &Path, program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args).env("HOME", home).env_remove("XDG_CONFIG_HOME");
+    command
+}
+
+#[test]
+#[ignore = "needs tshark: tools/ci.sh capture"]
+fn tshark_lists_and_captures_devices_of_running_programs() {
+    let _alone = alone();
+    let home = scratch("tshark-home");
+    let roce = env!("CARGO_BIN_EXE_roce");
+    assert!(at_home(&home, roce, &["extcap", "--install"]).status().unwrap().success());
+    let ip = roce::fresh_ip(12);
+    let options = ["--via", "shm", "-n", "100", "-s", "64"];
+    let context = softroce::verbs::OpenOptions::default().ip(ip.parse().unwrap());
+    let context = softroce::verbs::Context::open(context).unwrap();
+    let devices = json(&["capture", "-D", "--json"]);
+    let device = devices.iter().find(|device| device["ip"] == ip.as_str()).unwrap();
+    let name = device["name"].as_str().unwrap();
+    let listed = at_home(&home, "tshark", &["-D"]).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let is_ours = |line: &&str| line.contains(&format!(" {name} (PID ")) && line.contains(&ip);
+    assert_eq!(listed.lines().filter(is_ours).count(), 1, "{listed}");
+    assert!(listed.contains("softroce (all softroce devices of this user)"), "{listed}");
+
+    drop(context);
+    let args = ["-i", "softroce", "-c", "200", "-T", "fields", "-e", "infiniband.bth.opcode"];
+    let args = [&args[..], &["--disable-protocol", "rpcordma"]].concat();
+    let tshark = at_home(&home, "tshark", &args)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Its devices are captured from their first packet on, once tshark listens.
+    let sockets = || std::fs::read_to_string("/proc/net/unix").unwrap();
+    let listens = (0..1_000_000).any(|_| sockets().contains("@softroce/capture/"));
+    assert!(listens, "tshark does not begin to capture");
+    let listener = Listener::start(&[&["pingpong", "--ip", &ip], &options[..]].concat());
+    lines(&[&["pingpong", "127.0.0.1", "-p", &listener.port], &options[..]].concat());
+    listener.finish();
+    let output = tshark.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    let opcodes = String::from_utf8(output.stdout).unwrap();
+    // RC SEND Only, and RC Acknowledge.
+    for opcode in ["4", "17"] {
+        assert!(opcodes.lines().any(|line| line == opcode), "no opcode {opcode}: {opcodes} {text}");
+    }
+}

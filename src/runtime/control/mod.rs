@@ -20,6 +20,7 @@
 //! request, and its records end with one that [`RecordHeader::is_end`] when the device is closed. A capture never delays
 //! the device: packets that find the buffer full are counted and dropped.
 
+mod announce;
 mod buffer;
 mod json;
 mod name;
@@ -28,6 +29,7 @@ mod request;
 mod server;
 mod status;
 
+pub use announce::{NewDevice, NewDevices};
 pub use name::{Client, ConnectError, SocketName, sockets};
 pub use record::{RecordError, RecordHeader};
 pub use request::{CaptureFilter, Request, RequestError};

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
+use super::announce::announce;
 use super::buffer::{BufferSink, CaptureBuffer};
 use super::json::Object;
 use super::name::SocketName;
@@ -61,6 +62,7 @@ pub(crate) struct About {
 #[derive(Debug)]
 pub(crate) struct ControlServer {
     about: About,
+    name: SocketName,
     shards: Weak<Shards>,
     /// The listener; `None` only while it is dropped.
     listener: Option<Socket>,
@@ -97,6 +99,7 @@ impl ControlServer {
         listener.listen(LISTEN_BACKLOG)?;
         Ok(Some(Arc::new(Self {
             about,
+            name,
             shards: Arc::downgrade(shards),
             identity: FileIdentity::of(listener.as_fd())?,
             listener: Some(listener),
@@ -105,6 +108,11 @@ impl ControlServer {
             sessions: Mutex::new(Vec::new()),
             next_capture: AtomicU64::new(0),
         })))
+    }
+
+    /// Waits until the programs that capture all devices capture this one, for a limited time.
+    pub(crate) fn announce(&self) {
+        announce(self.name);
     }
 
     /// Ends all captures with their last packets, and waits for the threads of all connections.

@@ -9,6 +9,8 @@ use std::path::Path;
 use clap::builder::Resettable;
 use clap::{Arg, Command, Id};
 
+use super::extcap::EXTCAP_NAME;
+
 /// A name and the words that it stands for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Alias {
@@ -44,6 +46,11 @@ impl Alias {
         // Options of `roce` itself may stand before the subcommand.
         let first = (1..line.len()).find(|&at| !line[at].as_encoded_bytes().starts_with(b"-"));
         let named = first.filter(|&at| line[at].as_encoded_bytes().starts_with(b"ib"));
+        if line.first().and_then(|word| Path::new(word).file_name()) == Some(EXTCAP_NAME.as_ref()) {
+            line[0] = "roce".into();
+            line.insert(1, "extcap".into());
+            return (None, line);
+        }
         if let Some(alias) = line.first().and_then(find) {
             line[0] = "roce".into();
             line.splice(1..1, alias.words.iter().map(Into::into));

@@ -17,8 +17,12 @@ use super::SpanArgs;
 #[derive(Args, Debug)]
 pub(crate) struct DumpArgs {
     /// pcap or pcapng files, also compressed with gzip or zstd; - for standard input.
-    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(required_unless_present = "interface", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) files: Vec<PathBuf>,
+    /// Print the packets of this device of a running program, as they come: its name, the number of its process or its
+    /// address, as `roce capture -D` lists them; softroce for all devices of this user.
+    #[arg(short, long, value_name = "DEVICE", conflicts_with = "files")]
+    pub(crate) interface: Option<String>,
     /// Only packets of operations that begin with this text: SEND, WRITE_FIRST, ACK, NAK, RNR_NAK.
     #[arg(long, value_name = "OPERATION", value_parser = operation)]
     pub(crate) opcode: Vec<String>,

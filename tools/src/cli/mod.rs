@@ -2,18 +2,21 @@
 
 mod alias;
 mod analyze;
+mod capture;
 mod check;
 mod cm;
 mod device;
 mod devinfo;
 mod doctor;
 mod dump;
+mod extcap;
 mod manual;
 mod perf;
 mod pingpong;
 mod run;
 mod span;
 mod stats;
+mod top;
 mod transport;
 mod units;
 
@@ -27,18 +30,21 @@ use softroce::runtime::VARIABLES;
 use alias::Alias;
 
 pub(crate) use analyze::AnalyzeArgs;
+pub(crate) use capture::CaptureArgs;
 pub(crate) use check::{CheckArgs, Format};
 pub(crate) use cm::{CmArgs, CmConnectArgs, CmListenArgs, CmPingArgs, CmSide};
 pub(crate) use device::DeviceArgs;
 pub(crate) use devinfo::DevinfoArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use dump::{DumpArgs, FieldFormat};
+pub(crate) use extcap::{EXTCAP_NAME, ExtcapArgs};
 pub(crate) use manual::{CompletionsArgs, ManArgs};
 pub(crate) use perf::{AtomicType, LoadArgs, Measure, PerfArgs, QueueArgs, Test, Verb};
 pub(crate) use pingpong::{PingpongArgs, PingpongLoad};
 pub(crate) use run::RunArgs;
 pub(crate) use span::SpanArgs;
 pub(crate) use stats::{StatsArgs, StatsFormat, TableName};
+pub(crate) use top::{SortKey, TopArgs};
 pub(crate) use transport::Transport;
 
 /// RDMA over Converged Ethernet (RoCEv2) without RDMA hardware.
@@ -64,6 +70,9 @@ pub(crate) enum Command {
     Check(CheckArgs),
     Dump(DumpArgs),
     Stats(StatsArgs),
+    Capture(CaptureArgs),
+    Top(TopArgs),
+    Extcap(ExtcapArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }

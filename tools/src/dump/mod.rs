@@ -22,6 +22,7 @@ use softroce_pcap::{Packet, Reader, RocePacket, dissect};
 
 use crate::capture;
 use crate::cli::{DumpArgs, FieldFormat};
+use crate::live;
 use crate::output::{self, Paint, Palette, Stdout};
 
 use annotated::Annotated;
@@ -34,10 +35,20 @@ const MAX_QPNS_LISTED: usize = 8;
 /// Runs the command.
 pub(crate) fn run(args: &DumpArgs) -> anyhow::Result<()> {
     let mut output = Output::of(args)?;
-    let result = capture::for_each(&args.files, |path| file(path, args, &mut output));
+    let result = match &args.interface {
+        Some(device) => live(device, args, &mut output),
+        None => capture::for_each(&args.files, |path| file(path, args, &mut output)),
+    };
     // Packets before an error are printed too.
     output.finish()?;
     result
+}
+
+/// Prints the packets of a device of a running program.
+fn live(device: &str, args: &DumpArgs, output: &mut Output) -> anyhow::Result<()> {
+    let packets: Box<dyn Read> = Box::new(live::pipe(device)?);
+    let reader = Reader::new(packets).with_context(|| device.to_owned())?;
+    dump(reader, device, args, output, &mut Counts::default())
 }
 
 fn file(path: &Path, args: &DumpArgs, output: &mut Output) -> anyhow::Result<()> {
@@ -113,6 +124,9 @@ fn dump(
                 });
                 let matching = matching.inspect(|_| *shown += 1);
                 output.frame(name, &packet, since_start, matching)?;
+                if args.interface.is_some() {
+                    output.flush()?;
+                }
             }
             Ok(None) => {}
             // It may be RoCE or not, so it is shown unless a filter asks for something.
@@ -229,6 +243,15 @@ impl Output {
             Self::Fields(..) | Self::FieldsJson(..) => {}
         }
         Ok(())
+    }
+
+    /// Prints what waits, for the reader of a running program's packets.
+    fn flush(&mut self) -> anyhow::Result<()> {
+        match self {
+            Self::Text(out, _) | Self::Json(out) | Self::Fields(out, _) => Ok(out.flush()?),
+            // They are whole at the end.
+            Self::FieldsJson(..) | Self::File(_) => Ok(()),
+        }
     }
 
     fn finish(self) -> anyhow::Result<()> {
