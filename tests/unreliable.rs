@@ -6,13 +6,14 @@ mod support;
 
 use std::time::Duration;
 
-use softroce::engine::{Config, QpType};
-use softroce::ids::{Gid, Mtu, Qpn};
+use softroce::engine::{Config, MadPath, OutgoingMad, QpType};
+use softroce::ids::{Gid, Mtu, PKey, Qpn};
 use softroce::mem::Region;
-use softroce::net::AddressVector;
+use softroce::net::{AddressVector, Burst};
 use softroce::port::Datapath;
 use softroce::port::sim::{Conditions, HostConfig};
 use softroce::transport::work::{SendOp, SendRequest, UdTarget, WcStatus};
+use softroce::wire::Mad;
 use support::{Link, QKEY, World, full_access, remote, request, sge};
 
 const AREA: usize = 1 << 16;
@@ -59,6 +60,35 @@ fn default_socket_with_a_prompt_reader_does_not_overflow() {
         world.run(Duration::from_secs(1));
         assert_eq!(world.nodes[1].recvs.len(), 300, "{qp_type}");
     }
+}
+
+/// Management datagrams of queue pair 1 fill the receive buffer of the same socket.
+#[test]
+fn datagram_waits_for_the_room_that_mads_take() {
+    let mut world = world([10, 0, 0], |_| {});
+    let qps = world.pair(&link(QpType::Ud, 1));
+    let path = MadPath {
+        source: world.nodes[0].ip,
+        destination: world.nodes[1].ip,
+        traffic_class: 0,
+        hop_limit: 64,
+        pkey: PKey::DEFAULT,
+    };
+    let mut burst = Burst::new();
+    let engine = &mut world.nodes[0].engine;
+    for _ in 0..200 {
+        let mad = OutgoingMad { path, bytes: Box::new([0; Mad::DATAGRAM_LEN]) };
+        engine.send_mad(mad, |_, port| port);
+    }
+    // MADs do not wait themselves.
+    let sent = std::iter::from_fn(|| engine.poll_transmit(world.now, &mut burst).then_some(()));
+    assert_eq!(sent.count(), 200);
+    post_stream(&mut world, qps, 1, 64);
+    let engine = &mut world.nodes[0].engine;
+    assert!(!engine.poll_transmit(world.now, &mut burst));
+    assert_eq!(engine.counters().window_waits, 1);
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.nodes[1].recvs.len(), 1);
 }
 
 /// Runs until host 0 has sent all of `messages`; host 1 sleeps for 5 ms after each poll.

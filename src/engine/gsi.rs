@@ -188,6 +188,11 @@ impl Gsi {
         self.unsent.len() < MAX_UNSENT
     }
 
+    /// Returns the destination of the next datagram to send.
+    pub(super) fn next_destination(&self) -> Option<IpAddr> {
+        self.unsent.front().map(|mad| mad.path.destination)
+    }
+
     /// Whether there is a datagram to send.
     pub(super) fn wants_to_transmit(&self) -> bool {
         !self.unsent.is_empty()

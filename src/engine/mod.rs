@@ -488,7 +488,7 @@ impl Engine {
     // Not inlined, so that a call without anything to send saves no registers.
     #[inline(never)]
     fn next_burst(&mut self, now: Instant, out: &mut Burst) -> bool {
-        if self.gsi.wants_to_transmit() && self.gsi.transmit(out, self.shared.tally.row(None)) {
+        if self.gsi.wants_to_transmit() && self.management_datagram(now, out) {
             return true;
         }
         loop {
@@ -517,6 +517,20 @@ impl Engine {
                 return true;
             }
         }
+    }
+
+    /// Builds the next datagram of queue pair 1 into `out`. It never waits for the window of its destination, but other
+    /// datagrams do for it.
+    #[cold]
+    fn management_datagram(&mut self, now: Instant, out: &mut Burst) -> bool {
+        let Some(destination) = self.gsi.next_destination() else { return false };
+        if !self.gsi.transmit(out, self.shared.tally.row(None)) {
+            return false;
+        }
+        let window = self.shared.windows.transient_window(destination, now);
+        let cost = self.shared.windows.allowance(window, now).takes(out.data().len(), false);
+        self.shared.windows.charge_unacknowledged(window, now, cost);
+        true
     }
 
     /// Builds the next burst of one queue pair's requests into `out`, out of turn, after a

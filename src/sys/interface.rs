@@ -110,7 +110,6 @@ fn dropped_of(statistics: &str, name: &str) -> Option<u64> {
 ///
 /// # Errors
 /// The system does not list its interfaces.
-#[cfg(feature = "tap")]
 pub(crate) fn is_of_host(ip: IpAddr) -> io::Result<bool> {
     Ok(interfaces()?.iter().any(|interface| has_address(interface, ip)))
 }

@@ -78,11 +78,11 @@ pub(crate) use ffi::{
 pub use fork::{PerProcess, generation};
 pub(crate) use hint::{opaque_word, prefetch};
 #[cfg(feature = "runtime")]
-pub(crate) use interface::{Interface, interface_of};
+pub(crate) use interface::{Interface, interface_of, is_of_host};
 #[cfg(feature = "tap")]
 pub(crate) use interface::{
-    add_to_bridge, attach_tap, frames_dropped, interface_named, is_of_host, queue_len,
-    raise_link_address, set_link_up, set_mtu, set_queue_len, tap_name,
+    add_to_bridge, attach_tap, frames_dropped, interface_named, queue_len, raise_link_address,
+    set_link_up, set_mtu, set_queue_len, tap_name,
 };
 #[cfg(feature = "runtime")]
 pub(crate) use messages::{

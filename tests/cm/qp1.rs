@@ -43,6 +43,17 @@ fn packet() -> Packet {
     }
 }
 
+/// The path from queue pair 1 of the engine to that of the peer, and of a packet of the peer back to it.
+fn path() -> MadPath {
+    MadPath {
+        source: OURS,
+        destination: PEER,
+        traffic_class: 0x28,
+        hop_limit: 64,
+        pkey: PKey::DEFAULT,
+    }
+}
+
 fn engine() -> Engine {
     Engine::new(Config::new(OURS), Arc::new(Memory::new([1; 32])), [1; 32])
 }
@@ -95,14 +106,7 @@ fn queue_pair_1_takes_mads_with_its_key_only() {
     let mut engine = engine();
     deliver(&mut engine, &packet());
     let mad = engine.poll_mad().unwrap();
-    let path = MadPath {
-        source: OURS,
-        destination: PEER,
-        traffic_class: 0x28,
-        hop_limit: 64,
-        pkey: PKey::DEFAULT,
-    };
-    assert_eq!((mad.path, mad.bytes.as_slice()), (path, packet().payload.as_slice()));
+    assert_eq!((mad.path, mad.bytes.as_slice()), (path(), packet().payload.as_slice()));
     assert_eq!((engine.poll_mad(), engine.counters().mads_received), (None, 1));
 
     let good = packet();
@@ -181,14 +185,7 @@ fn received_mads_are_queued_up_to_a_limit() {
 #[test]
 fn mads_leave_from_queue_pair_1_with_its_key() {
     let mut engine = engine();
-    let path = MadPath {
-        source: OURS,
-        destination: PEER,
-        traffic_class: 0x28,
-        hop_limit: 64,
-        pkey: PKey::DEFAULT,
-    };
-    let mad = OutgoingMad { path, bytes: Box::new([0x5a; Mad::DATAGRAM_LEN]) };
+    let mad = OutgoingMad { path: path(), bytes: Box::new([0x5a; Mad::DATAGRAM_LEN]) };
     for psn in 0..2 {
         let mut wanted = None;
         engine.send_mad(mad.clone(), |from, port| {

@@ -205,7 +205,7 @@ fn proposed_reply_stays_within_the_depths_of_the_request() {
 /// CM-19
 #[test]
 fn guid_of_a_device_follows_its_address() {
-    let addresses = ["10.0.0.1", "10.0.0.2", "127.0.0.1", "fd00::1", "fd00::2"];
+    let addresses = ["10.0.0.1", "10.0.0.2", "127.0.0.1", "::1", "fd00::1", "fd00::2", "fd00:1::1"];
     let guids = addresses.map(|address| softroce::cm::Guid::of(address.parse().unwrap()));
     let distinct: std::collections::HashSet<_> = guids.into_iter().collect();
     assert_eq!(distinct.len(), addresses.len());

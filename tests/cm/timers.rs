@@ -2,7 +2,8 @@
 
 use softroce::cm::{Event, RejectReason, State};
 use softroce::engine::QpType;
-use softroce::wire::cm::{Body, Mra, Req};
+use softroce::ids::Qpn;
+use softroce::wire::cm::{Body, CommId, Ids, Mra, Req};
 
 use crate::side::*;
 
@@ -105,6 +106,23 @@ fn idle_connections_have_no_timers() {
         let (t, _) = Side::in_state(state);
         assert_eq!(t.agent.poll_timeout(), None, "{state}");
     }
+}
+
+/// A day passes without a message and without an event.
+#[test]
+fn ten_thousand_idle_connections_have_no_timers() {
+    let mut t = Side::new();
+    t.listen(QpType::Rc, 8);
+    for number in 1..=10_000 {
+        let local_id = CommId(number);
+        t.rx(Body::Req(Req { local_id, qpn: Qpn::new(0x100 + number), ..req() }));
+        let id = t.request();
+        t.agent.accept(t.now, id, accept()).unwrap();
+        t.rx(Body::Rtu(Ids { local_id, ..ids(id) }));
+        assert_eq!((t.events_of(id), t.names()), (vec![Event::Established], vec!["REP"]));
+    }
+    assert_eq!(t.agent.poll_timeout(), None);
+    assert_eq!((t.run_until(24 * 3600 * 1000), t.events()), (vec![], vec![]));
 }
 
 #[test]

@@ -30,6 +30,20 @@ fn run<R, F: FnOnce() -> Result<R, Errno>>(body: F) -> Result<R, Errno> {
     result
 }
 
+/// Runs the body of a command of `librdmacm`, as [`run`] does. The body stores the name of the call that writes it.
+pub(crate) fn command_or<R>(
+    otherwise: R,
+    body: impl FnOnce(&mut &'static str) -> Result<R, Errno>,
+) -> R {
+    let mut call = "a command of librdmacm";
+    let result = catch_unwind(AssertUnwindSafe(|| body(&mut call)));
+    result.unwrap_or_else(|_| Err(Errno::panicked())).unwrap_or_else(|errno| {
+        report::refused_command(call, &errno);
+        errno.set();
+        otherwise
+    })
+}
+
 /// Returns the name of the function with this closure, such as `create_ah` for
 /// `ibverbs::entry::ah::create_ah::{{closure}}`; `None` if it stands for several functions of C, or for commands of
 /// librdmacm, which probes for features.

@@ -100,24 +100,10 @@ impl Errno {
     }
 }
 
-/// Answers to commands of `librdmacm`, which has no use for a sentence: it returns the number to the program.
+/// Answers to commands of `librdmacm`.
 impl Errno {
-    pub(crate) const INVALID: Self =
-        Self::of_command(System::EINVAL, "a value in the command is invalid");
     pub(crate) const FAULT: Self =
         Self::of_command(System::EFAULT, "the memory of the command is not readable or writable");
-    pub(crate) const UNSUPPORTED: Self =
-        Self::of_command(System::EOPNOTSUPP, "the command is not supported");
-    pub(crate) const NO_ENTRY: Self =
-        Self::of_command(System::ENOENT, "the id or group of the command does not exist");
-    pub(crate) const NO_MEMORY: Self =
-        Self::of_command(System::ENOMEM, "a table of the connection manager is full");
-    pub(crate) const NO_SPACE: Self =
-        Self::of_command(System::ENOSPC, "the buffer of the command is too short");
-    pub(crate) const NO_SYSTEM_CALL: Self =
-        Self::of_command(System::ENOSYS, "the command is unknown");
-    pub(crate) const NO_DEVICE: Self =
-        Self::of_command(System::ENODEV, "the device has no such address");
     pub(crate) const AGAIN: Self = Self::of_command(System::EAGAIN, "there is no event");
 
     const fn of_command(number: System, reason: &'static str) -> Self {

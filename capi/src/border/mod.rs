@@ -25,7 +25,8 @@ pub(crate) mod report;
 pub(crate) mod user;
 
 pub(crate) use call::{
-    handle_or_null, int_or_minus_one, size_from, value_or, without_result, zero_or_errno,
+    command_or, handle_or_null, int_or_minus_one, size_from, value_or, without_result,
+    zero_or_errno,
 };
 pub(crate) use errno::Errno;
 pub(crate) use exit::at_exit;

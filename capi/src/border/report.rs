@@ -44,6 +44,15 @@ pub(crate) fn refused(function: Option<&str>, errno: &Errno) {
     report_first(&REFUSAL, format_args!("refused {call} {}: {errno}", errno.name()));
 }
 
+/// Reports why a command of `librdmacm` has failed. The library probes for commands, so there is no hint.
+pub(crate) fn refused_command(call: &str, errno: &Errno) {
+    if errno.is_failure() {
+        log(LogLevel::Error, errno);
+    } else if !errno.is_normal() {
+        log(LogLevel::Info, &format_args!("{call} failed with {}: {errno}", errno.name()));
+    }
+}
+
 /// Reports a completion with an error. Flushed requests follow another error.
 pub(crate) fn completed(completion: &Completion) {
     if matches!(completion.status, WcStatus::Success | WcStatus::WrFlushErr) {

@@ -3,6 +3,8 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
+use nix::errno::Errno as System;
+
 use crate::abi::CmHeader;
 use crate::border::{Errno, Plain, user};
 
@@ -43,7 +45,10 @@ impl Command {
     /// `EINVAL` for fewer bytes than the oldest structure has, `EFAULT`.
     pub(super) fn body_of_at_least<T: Plain>(&self, oldest: usize) -> Result<T, Errno> {
         if self.len < oldest {
-            return Err(Errno::INVALID);
+            let found = self.len;
+            return Err(Errno::invalid(format!(
+                "a structure of {found} bytes, fewer than {oldest}"
+            )));
         }
         user::read_prefix(self.body, self.len)
     }
@@ -54,7 +59,12 @@ impl Command {
     ///
     /// `ENOSPC` for fewer bytes than the oldest answer has.
     pub(super) fn check_room(&self, oldest: usize) -> Result<(), Errno> {
-        if self.room < oldest { Err(Errno::NO_SPACE) } else { Ok(()) }
+        if self.room >= oldest {
+            return Ok(());
+        }
+        let found = self.room;
+        let text = format!("room for {found} bytes of the answer, fewer than {oldest}");
+        Err(Errno::new(System::ENOSPC, text))
     }
 
     /// Returns the room for an answer, in bytes.

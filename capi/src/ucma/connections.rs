@@ -27,7 +27,7 @@ const COMM_EST: u32 = 4;
 pub(super) fn connect(command: &Command) -> Result<(), Errno> {
     let connect: CmConnect = command.body_of_at_least(OLDEST_CONNECT)?;
     if connect.param.valid == 0 {
-        return Err(Errno::INVALID);
+        return Err(Errno::invalid("the command has no parameters"));
     }
     let id = id(command, connect.id)?;
     Ok(id.connect(&connect_param(&connect.param, connect.ece)?)?)
@@ -63,7 +63,9 @@ pub(super) fn reject(command: &Command) -> Result<(), Errno> {
     let reason = match reject.reason {
         0 => CONSUMER,
         reason @ (CONSUMER | VENDOR_OPTION) => reason,
-        _ => return Err(Errno::INVALID),
+        reason => {
+            return Err(Errno::invalid(format!("a program cannot reject for reason {reason}")));
+        }
     };
     let data = private_data(&reject.private_data, reject.private_data_len)?;
     Ok(id(command, reject.id)?.reject(RejectReason(reason.into()), data)?)
@@ -77,8 +79,9 @@ pub(super) fn disconnect(command: &Command) -> Result<(), Errno> {
 pub(super) fn init_qp_attr(command: &Command) -> Result<(), Errno> {
     command.check_room(size_of::<KernelQpAttr>())?;
     let CmQuery { response, id: number, option } = command.body()?;
+    let unknown = || Errno::invalid(format!("queue pair state {option} is unknown"));
     let mut states = QpState::ALL.into_iter();
-    let state = states.find(|state| *state as u32 == option).ok_or(Errno::INVALID)?;
+    let state = states.find(|state| *state as u32 == option).ok_or_else(unknown)?;
     let attr = id(command, number)?.qp_attr(state)?;
     command.answer(response, &kernel_attr(&attr))
 }
@@ -87,7 +90,7 @@ pub(super) fn notify(command: &Command) -> Result<(), Errno> {
     let CmNotify { id: number, event } = command.body()?;
     let id = id(command, number)?;
     if event != COMM_EST {
-        return Err(Errno::INVALID);
+        return Err(Errno::invalid(format!("a program cannot report event {event}")));
     }
     Ok(id.notify()?)
 }

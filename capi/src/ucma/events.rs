@@ -24,7 +24,7 @@ pub(super) fn get(command: &Command) -> Result<(), Errno> {
     command.check_room(OLDEST_EVENT)?;
     let response = command.body::<u64>()?;
     command.check_writable::<EventAnswer<UdParam>>(response)?;
-    let fd = descriptor(command.fd).ok_or(Errno::INVALID)?;
+    let fd = descriptor(command.fd).ok_or_else(|| Errno::invalid("the descriptor is negative"))?;
     let limit = wait_limit(fd)?;
     loop {
         // Events of ids that are gone: they may own ids, and are dropped without the lock.
@@ -111,7 +111,7 @@ fn answer(
 pub(super) fn write(command: &Command) -> Result<(), Errno> {
     let WriteEvent { id: number, event, status, argument, .. } = command.body()?;
     if !WRITTEN.contains(&event) {
-        return Err(Errno::INVALID);
+        return Err(Errno::invalid(format!("a program cannot write event {event}")));
     }
     id(command, number)?.write_event(event, status, argument);
     Ok(())

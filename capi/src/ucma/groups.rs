@@ -23,7 +23,7 @@ pub(super) fn join(command: &Command) -> Result<(), Errno> {
     let JoinMcast { response, uid, id, address_size, flags, address } = command.body()?;
     let address = CmAddress::sized(&address.0, address_size)?;
     if flags > SEND_ONLY {
-        return Err(Errno::INVALID);
+        return Err(Errno::invalid(format!("join flags {flags} are unknown")));
     }
     join_group(command, response, uid, id, address)
 }
@@ -36,7 +36,9 @@ fn join_group(
     address: CmAddress,
 ) -> Result<(), Errno> {
     let id = id(command, number)?;
-    let CmAddress::Ip(address) = address else { return Err(Errno::INVALID) };
+    let CmAddress::Ip(address) = address else {
+        return Err(Errno::invalid("RoCE has no multicast groups of AF_IB"));
+    };
     // The event of the group is in the channel when `join_multicast` returns, and needs its number.
     let mut locked = lock(tables());
     let group = id.join_multicast(address)?;

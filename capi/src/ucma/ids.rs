@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use nix::errno::Errno as System;
 use nix::fcntl::{FcntlArg, fcntl};
 use softroce::verbs::QpType;
 use softroce::verbs::cm::{Id, PortSpace};
@@ -15,7 +16,7 @@ use crate::convert::cm::address::CmAddress;
 use crate::gate::lock;
 
 use super::command::Command;
-use super::tables::tables;
+use super::tables::{tables, unknown_id};
 
 /// Returns the port space, and the type of queue pairs: that of the port space, or for InfiniBand the one of the command.
 fn port_space(number: u16, qp_type: u8) -> Result<(PortSpace, QpType), Errno> {
@@ -25,10 +26,11 @@ fn port_space(number: u16, qp_type: u8) -> Result<(PortSpace, QpType), Errno> {
         0x013f => {
             let known = [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcIni, QpType::XrcTgt];
             let is_it = |known: &QpType| *known as u32 == u32::from(qp_type);
-            known.into_iter().find(is_it).map(|found| (PortSpace::Ib, found)).ok_or(Errno::INVALID)
+            let found = known.into_iter().find(is_it).map(|found| (PortSpace::Ib, found));
+            found.ok_or_else(|| Errno::invalid(format!("queue pair type {qp_type} is unknown")))
         }
         // IP over InfiniBand, among others.
-        _ => Err(Errno::INVALID),
+        _ => Err(Errno::invalid(format!("RoCE has no port space {number:#x}"))),
     }
 }
 
@@ -51,7 +53,7 @@ pub(super) fn destroy(command: &Command) -> Result<(), Errno> {
     let DestroyId { response, id: number, .. } = command.body()?;
     let mut locked = lock(tables());
     locked.entry(number, &command.channel)?;
-    let removed = locked.remove(number).ok_or(Errno::NO_ENTRY)?;
+    let removed = locked.remove(number).ok_or_else(|| unknown_id(number))?;
     drop(locked);
     removed.id.destroy();
     user::write(response, &removed.reported)
@@ -71,9 +73,14 @@ pub(super) fn bind_ip(command: &Command) -> Result<(), Errno> {
 pub(super) fn bind(command: &Command) -> Result<(), Errno> {
     let BindAny { id, address_size, reserved, address } = command.body()?;
     if reserved != 0 {
-        return Err(Errno::INVALID);
+        return Err(Errno::invalid("a reserved field is not zero"));
     }
     bind_to(command, id, CmAddress::sized(&address.0, address_size)?)
+}
+
+/// Returns the error for an address of AF_IB.
+fn no_infiniband() -> Errno {
+    Errno::new(System::ENODEV, "an adapter of RoCE has no address of AF_IB")
 }
 
 fn bind_to(command: &Command, number: u32, address: CmAddress) -> Result<(), Errno> {
@@ -84,7 +91,7 @@ fn bind_to(command: &Command, number: u32, address: CmAddress) -> Result<(), Err
             let mut locked = lock(tables());
             let entry = locked.entry(number, &command.channel)?;
             if entry.is_ib || entry.id.local_addr().is_some() {
-                return Err(Errno::INVALID);
+                return Err(Errno::invalid("the id has an address already"));
             }
             entry.is_ib = true;
             Ok(())
@@ -92,7 +99,7 @@ fn bind_to(command: &Command, number: u32, address: CmAddress) -> Result<(), Err
         // No port has such an address.
         CmAddress::Ib { is_any: false } => {
             id(command, number)?;
-            Err(Errno::NO_DEVICE)
+            Err(no_infiniband())
         }
     }
 }
@@ -109,7 +116,7 @@ pub(super) fn resolve_ip(command: &Command) -> Result<(), Errno> {
 pub(super) fn resolve_addr(command: &Command) -> Result<(), Errno> {
     let resolve_addr: ResolveAddr = command.body()?;
     if resolve_addr.reserved != 0 {
-        return Err(Errno::INVALID);
+        return Err(Errno::invalid("a reserved field is not zero"));
     }
     let source = match resolve_addr.source_size {
         0 => None,
@@ -130,7 +137,7 @@ fn resolve(
     let ip = |address: CmAddress| -> Result<SocketAddr, Errno> {
         match address {
             CmAddress::Ip(address) => Ok(address),
-            CmAddress::Ib { .. } => Err(Errno::NO_DEVICE),
+            CmAddress::Ib { .. } => Err(no_infiniband()),
         }
     };
     let (source, destination) = (source.map(ip).transpose()?, ip(destination)?);
@@ -155,7 +162,12 @@ pub(super) fn migrate(command: &Command) -> Result<(), Errno> {
     let mut locked = lock(tables());
     let Some(from) = locked.channel(fd) else {
         let is_open = descriptor(fd).is_some_and(|fd| fcntl(fd, FcntlArg::F_GETFD).is_ok());
-        return Err(if is_open { Errno::INVALID } else { Errno::NO_ENTRY });
+        return Err(match is_open {
+            true => {
+                Errno::invalid(format!("descriptor {fd} is no channel of the connection manager"))
+            }
+            false => Errno::new(System::ENOENT, format!("descriptor {fd} is not open")),
+        });
     };
     let entry = locked.entry(number, &from)?;
     entry.id.migrate(&command.channel.events);

@@ -21,12 +21,13 @@ mod tables;
 use std::ffi::c_int;
 use std::os::fd::{AsFd, IntoRawFd};
 
+use nix::errno::Errno as System;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use softroce::verbs::cm::EventChannel;
 
 use crate::abi::CmHeader;
-use crate::border::{Errno, int_or_minus_one, user, value_or, without_result};
+use crate::border::{Errno, command_or, int_or_minus_one, user, without_result};
 use crate::{gate, open};
 
 use command::Command;
@@ -56,19 +57,28 @@ pub(crate) extern "C" fn open(flags: c_int) -> c_int {
 
 /// Runs the command in `len` bytes at `from`. Returns `len`, or -1 with the error number in `errno`.
 pub(crate) extern "C" fn write(fd: c_int, from: u64, len: usize) -> isize {
-    value_or(-1, || {
-        let channel = gate::lock(tables()).channel(fd).ok_or(Errno::NO_DEVICE)?;
+    command_or(-1, |call| {
+        let channel = gate::lock(tables()).channel(fd).ok_or_else(|| {
+            let text = format!("descriptor {fd} is no channel of the connection manager");
+            Errno::new(System::ENODEV, text)
+        })?;
+        let short =
+            |needed| Errno::invalid(format!("a command of {len} bytes, fewer than {needed}"));
         if len < size_of::<CmHeader>() {
-            return Err(Errno::INVALID);
+            return Err(short(size_of::<CmHeader>()));
         }
         let header: CmHeader = user::read(from)?;
         let command = Command::new(fd, channel, &header, from);
-        let run = handler(header.cmd)?;
-        if size_of::<CmHeader>() + usize::from(header.len) > len {
-            return Err(Errno::INVALID);
+        let (name, run) = handler(header.cmd)?;
+        *call = name;
+        let needed = size_of::<CmHeader>() + usize::from(header.len);
+        if needed > len {
+            return Err(short(needed));
         }
-        run.ok_or(Errno::NO_SYSTEM_CALL)?(&command)?;
-        isize::try_from(len).map_err(|_| Errno::INVALID)
+        run.ok_or_else(|| Errno::new(System::ENOSYS, "Linux does not have the command"))?(
+            &command,
+        )?;
+        isize::try_from(len).map_err(|_| Errno::invalid("the command is too long"))
     })
 }
 
@@ -85,40 +95,41 @@ pub(crate) extern "C" fn close(fd: c_int) {
 /// A function that runs a command.
 type Handler = fn(&Command) -> Result<(), Errno>;
 
-/// Returns the function of a command by its number, or `None` for a number without one.
+/// Returns the function of a command by its number, or `None` for a number without one, and the call of `librdmacm` that
+/// writes it.
 ///
 /// # Errors
 ///
 /// `EINVAL` for a number that no command has.
-fn handler(number: u32) -> Result<Option<Handler>, Errno> {
-    let handler: Handler = match number {
-        0 => ids::create,
-        1 => ids::destroy,
-        2 => ids::bind_ip,
-        3 => ids::resolve_ip,
-        4 => ids::resolve_route,
-        5 => queries::route,
-        6 => connections::connect,
-        7 => ids::listen,
-        8 => connections::accept,
-        9 => connections::reject,
-        10 => connections::disconnect,
-        11 => connections::init_qp_attr,
-        12 => events::get,
-        // GET_OPTION, which Linux has not either.
-        13 => return Ok(None),
-        14 => options::set,
-        15 => connections::notify,
-        16 => groups::join_ip,
-        17 => groups::leave,
-        18 => ids::migrate,
-        19 => queries::query,
-        20 => ids::bind,
-        21 => ids::resolve_addr,
-        22 => groups::join,
-        23 => queries::ib_service,
-        24 => events::write,
-        _ => return Err(Errno::INVALID),
+fn handler(number: u32) -> Result<(&'static str, Option<Handler>), Errno> {
+    let (call, handler): (_, Handler) = match number {
+        0 => ("rdma_create_id", ids::create),
+        1 => ("rdma_destroy_id", ids::destroy),
+        2 => ("rdma_bind_addr", ids::bind_ip),
+        3 => ("rdma_resolve_addr", ids::resolve_ip),
+        4 => ("rdma_resolve_route", ids::resolve_route),
+        5 => ("rdma_query_route", queries::route),
+        6 => ("rdma_connect", connections::connect),
+        7 => ("rdma_listen", ids::listen),
+        8 => ("rdma_accept", connections::accept),
+        9 => ("rdma_reject", connections::reject),
+        10 => ("rdma_disconnect", connections::disconnect),
+        11 => ("rdma_init_qp_attr", connections::init_qp_attr),
+        12 => ("rdma_get_cm_event", events::get),
+        // Linux does not have it either.
+        13 => return Ok(("rdma_get_option", None)),
+        14 => ("rdma_set_option", options::set),
+        15 => ("rdma_notify", connections::notify),
+        16 => ("rdma_join_multicast", groups::join_ip),
+        17 => ("rdma_leave_multicast", groups::leave),
+        18 => ("rdma_migrate_id", ids::migrate),
+        19 => ("rdma_query_route", queries::query),
+        20 => ("rdma_bind_addr", ids::bind),
+        21 => ("rdma_resolve_addr", ids::resolve_addr),
+        22 => ("rdma_join_multicast", groups::join),
+        23 => ("rdma_resolve_addrinfo", queries::ib_service),
+        24 => ("rdma_write_cm_event", events::write),
+        _ => return Err(Errno::invalid(format!("command {number} is unknown"))),
     };
-    Ok(Some(handler))
+    Ok((call, Some(handler)))
 }

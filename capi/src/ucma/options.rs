@@ -1,5 +1,6 @@
 //! Options of ids.
 
+use nix::errno::Errno as System;
 use softroce::cm::CmPath;
 use softroce::verbs::AckTimeout;
 use softroce::verbs::cm::Id;
@@ -12,7 +13,7 @@ use super::command::Command;
 use super::ids::id;
 
 /// Maximum length of an option, in bytes.
-const MAX_LEN: u32 = 4 << 20;
+const MAX_LEN: usize = 4 << 20;
 
 /// Level and name of an option (`RDMA_OPTION_…`).
 const TOS: (u32, u32) = (0, 0);
@@ -24,15 +25,15 @@ const IB_PATH: (u32, u32) = (1, 1);
 pub(super) fn set(command: &Command) -> Result<(), Errno> {
     let SetOption { value, id: number, level, name, len } = command.body()?;
     let id = id(command, number)?;
-    if len > MAX_LEN {
-        return Err(Errno::INVALID);
-    }
-    let len = usize::try_from(len).map_err(|_| Errno::INVALID)?;
+    let len = usize::try_from(len).ok().filter(|len| *len <= MAX_LEN);
+    let len =
+        len.ok_or_else(|| Errno::invalid(format!("an option is longer than {MAX_LEN} bytes")))?;
     let [first, ..] = user::read_prefix::<u64>(value, len)?.to_ne_bytes();
     match (level, name) {
         TOS if len == 1 => id.set_traffic_class(first),
         ACK_TIMEOUT if len == 1 => {
-            id.set_ack_timeout(AckTimeout::new(first).ok_or(Errno::INVALID)?)?;
+            let too_long = || Errno::invalid(format!("ACK timeout {first} is more than 31"));
+            id.set_ack_timeout(AckTimeout::new(first).ok_or_else(too_long)?)?;
         }
         REUSE_ADDRESS if len == size_of::<u32>() => {
             id.set_reuse_address(user::read::<u32>(value)? != 0)?;
@@ -41,8 +42,14 @@ pub(super) fn set(command: &Command) -> Result<(), Errno> {
             id.set_family_only(user::read::<u32>(value)? != 0)?;
         }
         IB_PATH => set_path(&id, value, len)?,
-        TOS | ACK_TIMEOUT | REUSE_ADDRESS | FAMILY_ONLY => return Err(Errno::INVALID),
-        _ => return Err(Errno::NO_SYSTEM_CALL),
+        TOS | ACK_TIMEOUT | REUSE_ADDRESS | FAMILY_ONLY => {
+            let text = format!("option {name} of level {level} does not have {len} bytes");
+            return Err(Errno::invalid(text));
+        }
+        _ => {
+            let text = format!("option {name} of level {level} is unknown");
+            return Err(Errno::new(System::ENOSYS, text));
+        }
     }
     Ok(())
 }
@@ -51,14 +58,16 @@ pub(super) fn set(command: &Command) -> Result<(), Errno> {
 fn set_path(id: &Id, value: u64, len: usize) -> Result<(), Errno> {
     let size = size_of::<PathData>();
     if !len.is_multiple_of(size) {
-        return Err(Errno::INVALID);
+        let text = format!("paths of {len} bytes, and each has {size}");
+        return Err(Errno::invalid(text));
     }
     for at in (0..len).step_by(size) {
         let data: PathData = user::read(value.wrapping_add(at as u64))?;
         if data.flags == PATH_FLAGS {
-            let chosen: CmPath = path(&data.path).ok_or(Errno::INVALID)?;
+            let chosen: CmPath =
+                path(&data.path).ok_or_else(|| Errno::invalid("a path that is not one of RoCE"))?;
             return Ok(id.set_path(chosen)?);
         }
     }
-    Err(Errno::INVALID)
+    Err(Errno::invalid("no path has the flags of one for connections"))
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use nix::errno::Errno as System;
 use softroce::verbs::Gid;
 use softroce::verbs::cm::Id;
 
@@ -74,7 +75,7 @@ pub(super) fn query(command: &Command) -> Result<(), Errno> {
         QUERY_PATH => path(command, response, &id),
         QUERY_GID => address(command, response, &id, true),
         // Records of InfiniBand services, which RoCE has not.
-        _ => Err(Errno::NO_SYSTEM_CALL),
+        _ => Err(Errno::new(System::ENOSYS, format!("query {option} of an id is unknown"))),
     }
 }
 
@@ -119,5 +120,5 @@ fn path(command: &Command, response: u64, id: &Id) -> Result<(), Errno> {
 
 /// Resolves a record of an InfiniBand service, which RoCE has not.
 pub(super) fn ib_service(_: &Command) -> Result<(), Errno> {
-    Err(Errno::UNSUPPORTED)
+    Err(Errno::unsupported("RoCE has no records of InfiniBand services"))
 }

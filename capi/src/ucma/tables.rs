@@ -5,6 +5,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
 
+use nix::errno::Errno as System;
 use softroce::runtime::PerProcess;
 use softroce::verbs::cm::{EventChannel, Id, MulticastId};
 
@@ -93,6 +94,15 @@ pub(super) struct Tables {
     pub(super) groups: Slots<Group>,
 }
 
+/// Returns the error for the number of no id.
+pub(super) fn unknown_id(number: u32) -> Errno {
+    Errno::new(System::ENOENT, format!("id {number} does not exist"))
+}
+
+fn too_many(what: &str) -> Errno {
+    Errno::new(System::ENOMEM, format!("a process has up to {MAX_ENTRIES} {what}"))
+}
+
 /// Returns the tables of this process. A child of `fork` has empty ones.
 pub(super) fn tables() -> &'static Mutex<Tables> {
     static TABLES: PerProcess<Mutex<Tables>> = PerProcess::new(|_| {
@@ -149,7 +159,7 @@ impl Tables {
         let channel = Arc::clone(channel);
         let entry =
             Entry { id: id.clone(), channel, uid, reported: 0, is_ib: false, groups: Vec::new() };
-        let number = self.ids.insert(entry).ok_or(Errno::NO_MEMORY)?;
+        let number = self.ids.insert(entry).ok_or_else(|| too_many("ids"))?;
         id.set_tag(u64::from(number) + 1);
         Ok(number)
     }
@@ -164,8 +174,11 @@ impl Tables {
         number: u32,
         channel: &Arc<Channel>,
     ) -> Result<&mut Entry, Errno> {
-        let entry = self.ids.get_mut(number).ok_or(Errno::NO_ENTRY)?;
-        if Arc::ptr_eq(&entry.channel, channel) { Ok(entry) } else { Err(Errno::INVALID) }
+        let entry = self.ids.get_mut(number).ok_or_else(|| unknown_id(number))?;
+        match Arc::ptr_eq(&entry.channel, channel) {
+            true => Ok(entry),
+            false => Err(Errno::invalid(format!("id {number} belongs to another channel"))),
+        }
     }
 
     /// Returns the number of an id that the program has; `None` after it is destroyed.
@@ -190,8 +203,8 @@ impl Tables {
     /// `ENOENT` for an unknown id, `ENOMEM` when there are too many.
     pub(super) fn insert_group(&mut self, group: Group) -> Result<u32, Errno> {
         let (id, name) = (group.id, group.group);
-        let entry = self.ids.get_mut(id).ok_or(Errno::NO_ENTRY)?;
-        let number = self.groups.insert(group).ok_or(Errno::NO_MEMORY)?;
+        let entry = self.ids.get_mut(id).ok_or_else(|| unknown_id(id))?;
+        let number = self.groups.insert(group).ok_or_else(|| too_many("multicast groups"))?;
         entry.groups.push((name, number));
         Ok(number)
     }
@@ -206,11 +219,13 @@ impl Tables {
         number: u32,
         channel: &Arc<Channel>,
     ) -> Result<(Group, Id), Errno> {
-        let id = self.groups.get_mut(number).ok_or(Errno::NO_ENTRY)?.id;
+        let unknown =
+            || Errno::new(System::ENOENT, format!("multicast group {number} does not exist"));
+        let id = self.groups.get_mut(number).ok_or_else(unknown)?.id;
         let entry = self.entry(id, channel)?;
         entry.groups.retain(|(_, group)| *group != number);
         let id = entry.id.clone();
-        let group = self.groups.remove(number).ok_or(Errno::NO_ENTRY)?;
+        let group = self.groups.remove(number).ok_or_else(unknown)?;
         Ok((group, id))
     }
 }

@@ -1,13 +1,14 @@
 //! The device of an id: which one a bind, a route or a listener opens.
 //!
 //! A process without `SOFTROCE_IP` has one device, at the address that its first call needs. A client of a loopback
-//! address leaves that address to its server. A bind to an address of a network does not decide: libfabric binds to
+//! address leaves that address to its server, also if the address is the client's source. A bind to an address of a network does not decide: libfabric binds to
 //! every address of the machine to find those with a device.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 
 use crate::port::udp::Route;
 use crate::runtime::{OwnAddress, find_device};
+use crate::sys::is_of_host;
 use crate::verbs::cm::Error;
 use crate::verbs::{self, Context, Mtu, OpenOptions};
 
@@ -38,12 +39,18 @@ pub(super) struct Bound {
     pub(super) is_foreign: bool,
 }
 
-/// Returns the device for a bind to `ip`, which is not unspecified.
-pub(super) fn for_bind(choice: &Choice, ip: IpAddr) -> Result<Bound, Error> {
+/// Returns the device for a bind to `ip`, which is not unspecified. `destination` is the address of the peer, if it is
+/// known.
+pub(super) fn for_bind(
+    choice: &Choice,
+    ip: IpAddr,
+    destination: Option<IpAddr>,
+) -> Result<Bound, Error> {
     let context = match &choice.chosen {
         Some(chosen) => chosen.clone(),
         None => match find_device(ip) {
             Some(device) => Context::of(device)?,
+            None if ip.is_loopback() && destination == Some(ip) => for_destination(choice, ip)?,
             None => open_at(choice, ip)?,
         },
     };
@@ -53,10 +60,11 @@ pub(super) fn for_bind(choice: &Choice, ip: IpAddr) -> Result<Bound, Error> {
     if ip.is_loopback() {
         return Ok(Bound { context, is_foreign: true });
     }
-    if UdpSocket::bind((ip, 0)).is_err() {
-        return Err(Error::NotLocal { ip });
+    let os = |source| Error::Os { what: "the list of interfaces", source };
+    if is_of_host(ip).map_err(os)? {
+        return Err(Error::NotOfDevice { ip, device: context.ip() });
     }
-    Err(Error::NotOfDevice { ip, device: context.ip() })
+    Err(Error::NotLocal { ip })
 }
 
 /// Opens the own device at `ip` if that is a loopback address, or elsewhere if it is in use.

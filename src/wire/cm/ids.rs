@@ -16,19 +16,23 @@ pub struct Guid(pub u64);
 
 impl Guid {
     /// Returns the GUID of a device at an address. For IPv4 it is the EUI-64 of the locally administered MAC address that
-    /// ends with the four bytes of the address; for IPv6 the interface identifier. It is never 0.
+    /// ends with the four bytes of the address; for IPv6 the interface identifier, changed by the prefix so that
+    /// networks with the same identifiers have different GUIDs. It is never 0.
     pub const fn of(ip: IpAddr) -> Self {
-        let bytes = match ip {
+        /// Odd, so that no two prefixes have the same product; the golden ratio of 2⁶⁴ spreads them.
+        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        let guid = match ip {
             IpAddr::V4(ip) => {
                 let [a, b, c, d] = ip.octets();
-                [0, 0, a, 0xff, 0xfe, b, c, d]
+                u64::from_be_bytes([0, 0, a, 0xff, 0xfe, b, c, d])
             }
             IpAddr::V6(ip) => {
-                let [.., s, t, u, v, w, x, y, z] = ip.octets();
-                [s, t, u, v, w, x, y, z]
+                let [a, b, c, d, e, f, g, h, s, t, u, v, w, x, y, z] = ip.octets();
+                let prefix = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+                u64::from_be_bytes([s, t, u, v, w, x, y, z]) ^ prefix.wrapping_mul(SPREAD)
             }
         };
-        match u64::from_be_bytes(bytes) {
+        match guid {
             0 => Self(1),
             guid => Self(guid),
         }

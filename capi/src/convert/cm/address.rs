@@ -59,7 +59,10 @@ impl CmAddress {
     pub(crate) fn sized(bytes: &[u8], size: u16) -> Result<Self, Errno> {
         match Self::read(bytes) {
             Some((address, expected)) if expected == size => Ok(address),
-            _ => Err(Errno::INVALID),
+            Some((_, expected)) => Err(Errno::invalid(format!(
+                "an address of {size} bytes, and its family has {expected}"
+            ))),
+            None => Err(no_family()),
         }
     }
 
@@ -69,8 +72,12 @@ impl CmAddress {
     ///
     /// `EINVAL` for another family.
     pub(crate) fn any(bytes: &[u8]) -> Result<Self, Errno> {
-        Self::read(bytes).map(|(address, _)| address).ok_or(Errno::INVALID)
+        Self::read(bytes).map(|(address, _)| address).ok_or_else(no_family)
     }
+}
+
+fn no_family() -> Errno {
+    Errno::invalid("the family of an address is neither AF_INET, AF_INET6 nor AF_IB")
 }
 
 /// Returns the family as an address has it.

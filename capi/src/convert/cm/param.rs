@@ -18,7 +18,8 @@ const MAX_RETRIES: u8 = 7;
 ///
 /// `EINVAL` for more bytes than there is room for, which no length of 8 bits can say.
 pub(crate) fn private_data(data: &[u8; PRIVATE_DATA_ROOM], len: u8) -> Result<&[u8], Errno> {
-    data.get(..len.into()).ok_or(Errno::INVALID)
+    data.get(..len.into())
+        .ok_or_else(|| Errno::invalid("there is more private data than room for it"))
 }
 
 /// Returns the parameters of CONNECT and ACCEPT. As in Linux, the queue key of a UD service is always the default.

@@ -27,7 +27,7 @@ impl Id {
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind(&self, address: SocketAddr) -> Result<(), Error> {
         let mut state = self.inner.state();
-        self.inner.bind(&mut state, address)
+        self.inner.bind(&mut state, address, None)
     }
 
     /// Listens for requests. An idle id gets a free port first.
@@ -43,7 +43,7 @@ impl Id {
         let inner = &self.inner;
         let mut state = inner.state();
         if state.phase == Phase::Idle {
-            inner.bind(&mut state, SocketAddr::from(([0, 0, 0, 0], 0)))?;
+            inner.bind(&mut state, SocketAddr::from(([0, 0, 0, 0], 0)), None)?;
         }
         state.require("listen", Phase::Bound)?;
         let local = state.local.ok_or_else(|| state.refuse("listen", Phase::Bound.text()))?;
@@ -111,8 +111,13 @@ impl Id {
 }
 
 impl IdInner {
-    /// Binds an idle id.
-    pub(super) fn bind(&self, state: &mut IdState, address: SocketAddr) -> Result<(), Error> {
+    /// Binds an idle id. `destination` is the address of the peer, if it is known.
+    pub(super) fn bind(
+        &self,
+        state: &mut IdState,
+        address: SocketAddr,
+        destination: Option<IpAddr>,
+    ) -> Result<(), Error> {
         state.require("bind", Phase::Idle)?;
         if let SocketAddr::V6(v6) = address
             && v6.ip().is_unicast_link_local()
@@ -124,7 +129,7 @@ impl IdInner {
         let ip = address.ip().to_canonical();
         let bound = match ip.is_unspecified() {
             true => None,
-            false => Some(for_bind(&self.choice(), ip)?),
+            false => Some(for_bind(&self.choice(), ip, destination)?),
         };
         state.is_foreign = bound.as_ref().is_some_and(|bound| bound.is_foreign);
         let context = bound.map(|bound| bound.context);

@@ -35,7 +35,8 @@ impl Id {
                 IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
                 IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
             };
-            self.inner.bind(&mut state, source.unwrap_or(SocketAddr::new(any, 0)))?;
+            let source = source.unwrap_or(SocketAddr::new(any, 0));
+            self.inner.bind(&mut state, source, Some(destination.ip()))?;
         }
         state.require("resolve_addr", Phase::Bound)?;
         let device = match &state.context {
