@@ -18,7 +18,7 @@ PACKAGES=(binutils tshark iproute2 ethtool util-linux python3 groff-base g++ val
 DROPIN_PACKAGES=(binutils fio gcc ibverbs-utils infiniband-diags iproute2 libc6-dev libfabric-bin libibverbs-dev
     openmpi-bin perftest python3-mpi4py python3-pyverbs qperf rdmacm-utils ucx-utils util-linux)
 SANITIZER_PACKAGES=(binutils gcc ibverbs-utils libc6-dbg libc6-dev libibverbs-dev llvm python3 util-linux valgrind)
-RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux perftest)
+RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux perftest rdmacm-utils)
 
 # Where cargo puts what it builds.
 built=${CARGO_TARGET_DIR:-target}

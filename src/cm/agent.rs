@@ -35,6 +35,8 @@ pub struct Agent {
     random: ChaCha12Rng,
     /// Upper half of transaction IDs.
     number: u32,
+    /// Number of connections in TIMEWAIT after a DREP of this side.
+    pub(super) confirmed: usize,
 }
 
 impl Agent {
@@ -50,6 +52,7 @@ impl Agent {
             outputs: Outputs::default(),
             number: random.next_u32(),
             random,
+            confirmed: 0,
         }
     }
 

@@ -94,6 +94,22 @@ impl Agent {
         }
     }
 
+    /// Sends the DREP of each connection in TIMEWAIT again, before the process ends: copies of a DREQ that arrive later have
+    /// no answer, and a peer repeats it for a minute.
+    pub fn repeat_confirmations(&mut self) {
+        for id in self.conns.ids() {
+            if let Some(conn) = self.conns.get(id).filter(|conn| conn.has_confirmed) {
+                let drep = message(conn.transaction_id, Body::Drep(conn.ids()), &[]);
+                self.outputs.answer(conn.mad_path(), &drep);
+            }
+        }
+    }
+
+    /// Returns whether [`repeat_confirmations`](Self::repeat_confirmations) sends a message.
+    pub fn has_confirmations(&self) -> bool {
+        self.confirmed > 0
+    }
+
     /// Returns whether the consumer has not got the event of a request.
     fn is_unreported(&self, id: ConnId) -> bool {
         let role = self.conns.get(id).map(|conn| conn.role);
@@ -326,7 +342,9 @@ impl Agent {
     }
 
     fn send_drep(&mut self, now: Instant, id: ConnId) {
-        let Some(conn) = self.conns.get(id) else { return };
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        conn.has_confirmed = true;
+        self.confirmed += 1;
         let drep = message(conn.transaction_id, Body::Drep(conn.ids()), &[]);
         self.outputs.send(conn.mad_path(), datagram(&drep));
         self.enter_timewait(now, id);
@@ -362,6 +380,7 @@ impl Agent {
         self.leave_backlog(id);
         let Some(conn) = self.conns.get_mut(id) else { return };
         conn.state = State::Idle;
+        self.confirmed -= usize::from(std::mem::take(&mut conn.has_confirmed));
         let (peer, qpn) = (conn.peer.take(), conn.local.qpn);
         self.conns.forget_first_packet(id, qpn);
         if let Some(peer) = peer {

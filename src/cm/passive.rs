@@ -324,6 +324,7 @@ fn passive(
         deadline: None,
         is_destroyed: false,
         is_ended: false,
+        has_confirmed: false,
     }
 }
 

@@ -24,6 +24,20 @@ fn disconnection_ends_in_timewait_on_the_side_that_asks() {
     assert_eq!(t.names(), [""; 0]);
 }
 
+/// Copies of the peer's DREQ that arrive after the process has ended have no answer.
+#[test]
+fn last_drep_is_sent_again_at_the_end_of_the_process() {
+    let (mut t, id) = Side::in_state(State::DreqRcvd);
+    assert!(!t.agent.has_confirmations());
+    t.agent.destroy(t.now, id);
+    let first = t.tx();
+    t.agent.repeat_confirmations();
+    assert_eq!((t.tx().bytes, t.agent.has_confirmations()), (first.bytes, true));
+    t.run_until(10_000);
+    t.agent.repeat_confirmations();
+    assert_eq!((t.names(), t.agent.has_confirmations()), (vec![], false));
+}
+
 /// CM-14, CM-08
 #[test]
 fn disconnection_waits_for_the_consumer_on_the_side_that_is_asked() {

@@ -12,6 +12,7 @@
 #
 # environment: ROCE      the command to test, instead of the one that cargo builds, with its libraries beside it
 #              INTEROP   the tests, likewise
+#              ONLY      connections: these rows alone, and INTEROP.md is neither compared nor written
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -37,6 +38,9 @@ LIMIT=40
 CORRUPT=corrupt
 HANDMADE=handmade
 
+# shellcheck source=tests/interop/rxe_cm.sh
+. tests/interop/rxe_cm.sh
+
 passed=0 failed=0
 
 missing() {
@@ -50,9 +54,9 @@ prerequisites() {
     local command why
     # In CI what is missing is an error, for a test that is not run proves nothing.
     why=$("$vm" check 2>&1) || missing "$why"
-    for command in cpio depmod gcc setpriv dumpcap tshark ib_send_bw; do
+    for command in cpio depmod gcc setpriv dumpcap tshark ib_send_bw rping; do
         command -v $command >/dev/null ||
-            missing "$command is not there (apt-get install cpio kmod gcc util-linux tshark perftest)"
+            missing "$command is not there (apt-get install cpio kmod gcc util-linux tshark perftest rdmacm-utils)"
     done
 }
 
@@ -326,7 +330,7 @@ capture_start() {
     capture=$work/capture.pcapng
     "$vm" host dumpcap -q -B 64 -i tapa -f 'udp port 4791' -w "$capture" >"$work/dumpcap" 2>&1 &
     dumpcap=$!
-    until grep -q '^File:' "$work/dumpcap"; do
+    until grep -qs '^File:' "$work/dumpcap"; do
         kill -0 "$dumpcap" 2>/dev/null || missing "dumpcap cannot capture: $(cat "$work/dumpcap")"
         sleep 0.1
     done
@@ -364,7 +368,7 @@ if [ -z "${ROCE:-}" ]; then
     cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
     ROCE=$target/release/roce
 fi
-if [ -z "${INTEROP:-}" ]; then
+if [ -z "${INTEROP:-}${ONLY:-}" ]; then
     INTEROP=$(cargo test --package softroce --test interop --no-run --message-format=json |
         sed -nE 's/.*"executable":"([^"]*interop-[^"]*)".*/\1/p')
 fi
@@ -372,7 +376,7 @@ work=$(mktemp -d)
 trap '"$vm" down; rm -rf "$work"' EXIT
 cp "$ROCE" "$work/roce"
 cp "${ROCE%/*}"/lib{ibverbs,softroce_paths}.so "$work"
-cp "$INTEROP" "$work/interop"
+[ -n "${ONLY:-}" ] || cp "$INTEROP" "$work/interop"
 chmod -R a+rX "$work"
 
 for kernel in "${kernels[@]}"; do
@@ -380,12 +384,21 @@ for kernel in "${kernels[@]}"; do
     "$vm" down
     "$vm" up a -k "$kernel"
     release=$("$vm" run a cat /share/ready)
+    if [ "${ONLY:-}" = connections ]; then
+        for ip in ipv4 ipv6; do
+            capture_start
+            connections $ip
+            check $ip "every packet on the wire: a BTH for tshark, a right ICRC, no rule broken by us" capture_check
+        done
+        continue
+    fi
     peer_start
     for ip in ipv4 ipv6; do
         capture_start
         stock_programs $ip
         other_ports $ip
         perftest_programs $ip
+        connections $ip
         operations $ip --skip $CORRUPT --skip $HANDMADE
         check $ip "every packet on the wire: a BTH for tshark, a right ICRC, no rule broken by us" capture_check
         operations $ip $HANDMADE

@@ -104,6 +104,19 @@ fn ids_without_a_device() {
             assert_eq!(errno(id(&channel).bind(address("192.0.2.1:7174"))), 99); // EADDRNOTAVAIL
             assert_eq!(errno(id(&channel).bind(address("10.8.0.1:7174"))), 19); // ENODEV
         }
+        Some("early client") => {
+            // The server, which has not started, needs this address.
+            let first = id(&channel);
+            let source = Some(address("127.0.0.1:7175"));
+            first.resolve_addr(source, address("127.0.0.1:7174"), TIMEOUT).unwrap();
+            assert_eq!(first.local_addr(), Some(address("127.0.0.2:7175")));
+        }
+        Some("other source") => {
+            let first = id(&channel);
+            let source = Some(address("127.0.0.9:7175"));
+            first.resolve_addr(source, address("127.0.0.1:7174"), TIMEOUT).unwrap();
+            assert_eq!(first.local_addr(), source);
+        }
         Some("server") => {
             let server = id(&channel);
             server.bind(address("127.0.0.1:7174")).unwrap();
@@ -121,6 +134,11 @@ fn ids_without_a_device() {
             // A device without a loopback address is its own peer there.
             let second = resolve(&channel, "127.0.0.1:7174");
             assert_eq!(second.peer_addr(), Some(address("10.8.0.1:7174")));
+            // Loopback stands for all of its addresses.
+            let server = id(&channel);
+            server.bind(address("127.0.0.1:7175")).unwrap();
+            assert!(server.context().is_none());
+            server.listen(0).unwrap();
             let error = id(&channel).resolve_addr(None, address("[fd08::9]:7174"), TIMEOUT);
             assert_eq!(errno(error), 101); // ENETUNREACH
         }
@@ -142,7 +160,7 @@ fn ids_without_a_device() {
 #[test]
 #[ignore = "makes network namespaces"]
 fn process_without_an_address_gets_the_device_that_its_first_call_needs() {
-    for role in ["client", "server", "route", "wild"] {
+    for role in ["client", "early client", "other source", "server", "route", "wild"] {
         in_namespaces(VETH_PAIR, IDS, role);
     }
 }

@@ -370,6 +370,21 @@ fn panic_of_the_device_thread_fails_the_device_and_flushes() {
 }
 
 #[test]
+fn ids_of_a_failed_device_get_its_removal() {
+    let (a, b, _trap) = trapped();
+    let channel = cm::EventChannel::new().unwrap();
+    let listener = cm::Id::create_on(&a.ctx, &channel, cm::PortSpace::Tcp, QpType::Rc).unwrap();
+    listener.bind((a.ctx.ip(), 0).into()).unwrap();
+    listener.listen(1).unwrap();
+    b.send(SendRequest::write(1, b.mr.sge(..8), a.mr.remote(0)));
+    let event = channel.wait(WAIT_LIMIT).unwrap();
+    assert!(event.id == listener && event.kind == cm::EventKind::DeviceRemoval, "{event:?}");
+    assert_eq!(b.end(), (1, WcStatus::RetryExcErr));
+    drop((event, listener));
+    has_failed(a, &[7]);
+}
+
+#[test]
 fn panic_in_a_verb_fails_the_device_and_flushes() {
     let (a, b, _trap) = trapped();
     let post = || a.qp.post_send(SendRequest::write(2, a.mr.sge(..8), b.mr.remote(0)));

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "dropin/cm_programs.rs"]
+mod cm_programs;
 #[path = "dropin/ends.rs"]
 mod ends;
 #[path = "dropin/habits.rs"]

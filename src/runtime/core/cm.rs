@@ -76,19 +76,22 @@ impl Core {
         }
     }
 
-    /// Ends every connection with the message that its state requires, at the end of the process.
+    /// Ends every connection with the message that its state requires, at the end of the process. The last message of
+    /// connections that have ended is sent again, since it may have been lost.
     pub(crate) fn end_connections(&mut self, now: Instant) {
         let Some(cm) = &mut self.cm.cm else { return };
         for conn in cm.events.connections() {
             cm.events.remove(conn);
             cm.agent.destroy(now, conn);
         }
+        cm.agent.repeat_confirmations();
         self.run_agent(now);
     }
 
-    /// Returns whether the end of the process has to end connections.
+    /// Returns whether the end of the process has to end connections, or to send their last message again.
     pub(crate) fn has_connections(&self) -> bool {
-        self.cm.cm.as_ref().is_some_and(|cm| cm.events.has_connections())
+        let has = |cm: &Cm| cm.events.has_connections() || cm.agent.has_confirmations();
+        self.cm.cm.as_deref().is_some_and(has)
     }
 
     /// Returns the counters of the connection manager: zeros before its first use.

@@ -1,8 +1,8 @@
 //! The device of an id: which one a bind, a route or a listener opens.
 //!
 //! A process without `SOFTROCE_IP` has one device, at the address that its first call needs. A client of a loopback
-//! address leaves that address to its server, also if the address is the client's source. A bind to an address of a network does not decide: libfabric binds to
-//! every address of the machine to find those with a device.
+//! address leaves that address to its server, also if it names the address as its own. A bind to an address of a network
+//! does not decide: libfabric binds to every address of the machine to find those with a device.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -31,34 +31,24 @@ impl Choice {
     }
 }
 
-/// The device for a bind to an address.
-#[derive(Debug)]
-pub(super) struct Bound {
-    pub(super) context: Context,
-    /// The address is a loopback address of another device.
-    pub(super) is_foreign: bool,
-}
-
 /// Returns the device for a bind to `ip`, which is not unspecified. `destination` is the address of the peer, if it is
-/// known.
+/// known. `None` for a loopback address if the device has none: such a bind stands for every address, as in Linux.
 pub(super) fn for_bind(
     choice: &Choice,
     ip: IpAddr,
     destination: Option<IpAddr>,
-) -> Result<Bound, Error> {
-    let context = match &choice.chosen {
-        Some(chosen) => chosen.clone(),
-        None => match find_device(ip) {
-            Some(device) => Context::of(device)?,
-            None if ip.is_loopback() && destination == Some(ip) => for_destination(choice, ip)?,
-            None => open_at(choice, ip)?,
-        },
+) -> Result<Option<Context>, Error> {
+    let context = match (&choice.chosen, find_device(ip)) {
+        (Some(chosen), _) => chosen.clone(),
+        (None, Some(device)) => Context::of(device)?,
+        (None, None) if ip.is_loopback() && destination == Some(ip) => for_destination(choice, ip)?,
+        (None, None) => open_at(choice, ip)?,
     };
     if has(&context, ip) {
-        return Ok(Bound { context, is_foreign: false });
+        return Ok(Some(context));
     }
     if ip.is_loopback() {
-        return Ok(Bound { context, is_foreign: true });
+        return Ok(Some(context).filter(|context| has_loopback(context, ip)));
     }
     let os = |source| Error::Os { what: "the list of interfaces", source };
     if is_of_host(ip).map_err(os)? {
@@ -101,12 +91,26 @@ pub(super) fn for_destination(choice: &Choice, destination: IpAddr) -> Result<Co
     Ok(choice.open_own(address)?)
 }
 
-/// Returns the device for a listener without an address.
+/// Returns the device for a listener without a device.
 pub(super) fn for_listener(choice: &Choice) -> Result<Context, Error> {
     match &choice.chosen {
         Some(chosen) => Ok(chosen.clone()),
         None => Ok(choice.open_own(OwnAddress::Any)?),
     }
+}
+
+/// Checks that requests to `ip` arrive at the device of a listener: another device has each other loopback address.
+pub(super) fn check_listener(context: &Context, ip: IpAddr) -> Result<(), Error> {
+    if ip.is_loopback() && has_loopback(context, ip) && !has(context, ip) {
+        return Err(Error::ForeignLoopback { ip, device: context.ip() });
+    }
+    Ok(())
+}
+
+/// Returns whether the device has a loopback address of the IP version of `ip`.
+fn has_loopback(context: &Context, ip: IpAddr) -> bool {
+    let own = context.inner.device.gids.iter().map(|gid| gid.ip());
+    own.filter(|own| own.is_ipv4() == ip.is_ipv4()).any(|own| own.is_loopback())
 }
 
 /// Returns the source address of a device for a connection to `destination`, and the destination: this device itself for

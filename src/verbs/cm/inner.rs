@@ -124,8 +124,6 @@ pub(super) struct IdState {
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) context: Option<Context>,
-    /// The bind names a loopback address of another device.
-    pub(super) is_foreign: bool,
     pub(super) path: Option<CmPath>,
     pub(super) qkey: QKey,
     pub(super) groups: Vec<Membership>,
@@ -224,7 +222,6 @@ impl IdInner {
                 local: None,
                 peer: None,
                 context: None,
-                is_foreign: false,
                 path: None,
                 qkey: DEFAULT_QKEY,
                 groups: Vec::new(),

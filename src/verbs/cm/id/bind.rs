@@ -6,7 +6,7 @@ use crate::cm::{Bind, Listen};
 use crate::engine::QpType;
 use crate::verbs::Context;
 use crate::verbs::cm::Error;
-use crate::verbs::cm::device::{check_gsi, for_bind, for_listener};
+use crate::verbs::cm::device::{check_gsi, check_listener, for_bind, for_listener, has};
 use crate::verbs::cm::inner::{Id, IdInner, IdState, Phase, lock};
 use crate::verbs::cm::ports::{self, number_of, ports};
 
@@ -18,7 +18,7 @@ impl Id {
     /// address of the device.
     ///
     /// A loopback address of another process stands for every address too: a client may bind to the address of its
-    /// server.
+    /// server. So does any loopback address on a device that has none; the id has no device then, as in Linux.
     ///
     /// # Errors
     ///
@@ -51,16 +51,14 @@ impl Id {
             Some(context) => context.clone(),
             None => for_listener(&inner.choice())?,
         };
-        if state.is_foreign {
-            return Err(Error::ForeignLoopback { ip: local.ip(), device: context.ip() });
-        }
+        check_listener(&context, local.ip())?;
         check_gsi(&context)?;
         if let Some(bind) = state.bind {
             ports().listen(bind)?;
         }
         let listen = Listen {
             backlog: if backlog == 0 { MAX_BACKLOG } else { backlog.min(MAX_BACKLOG) },
-            destination: Some(local.ip()).filter(|ip| !ip.is_unspecified()).map(Into::into),
+            destination: Some(local.ip()).filter(|ip| has(&context, *ip)).map(Into::into),
             qp_type: match inner.qp_type {
                 QpType::XrcIni => QpType::XrcTgt,
                 other => other,
@@ -127,13 +125,10 @@ impl IdInner {
             return Err(Error::Value { what: "link-local address without a scope", found });
         }
         let ip = address.ip().to_canonical();
-        let bound = match ip.is_unspecified() {
+        let context = match ip.is_unspecified() {
             true => None,
-            false => Some(for_bind(&self.choice(), ip, destination)?),
+            false => for_bind(&self.choice(), ip, destination)?,
         };
-        state.is_foreign = bound.as_ref().is_some_and(|bound| bound.is_foreign);
-        let context = bound.map(|bound| bound.context);
-        // A foreign address stands for every address of the device.
         let chosen = self.choice().chosen;
         let known = context.as_ref().or(chosen.as_ref());
         let bind = Bind {

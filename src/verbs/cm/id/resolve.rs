@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::cm::{self, CmPath};
-use crate::verbs::cm::device::{active_mtu, for_destination, route};
+use crate::verbs::cm::device::{active_mtu, for_destination, has, route};
 use crate::verbs::cm::inner::{Id, Phase};
 use crate::verbs::cm::{Error, EventKind};
 
@@ -39,19 +39,17 @@ impl Id {
             self.inner.bind(&mut state, source, Some(destination.ip()))?;
         }
         state.require("resolve_addr", Phase::Bound)?;
+        let bound = state.local.map(|local| local.ip());
         let device = match &state.context {
             Some(context) => context.clone(),
             None => for_destination(&self.inner.choice(), destination.ip())?,
         };
         let (by_route, destination) = route(&device, destination)?;
-        let bound = state.local.map(|local| local.ip());
-        let own = bound.filter(|ip| !ip.is_unspecified() && !state.is_foreign);
-        let from = own.unwrap_or(by_route);
+        let from = bound.filter(|ip| has(&device, *ip)).unwrap_or(by_route);
         if from.is_ipv4() != destination.is_ipv4() {
             let found = format!("{from} and {}", destination.ip());
             return Err(Error::Value { what: "pair of addresses", found });
         }
-        state.is_foreign = false;
         state.peer = Some(destination);
         state.phase = Phase::AddrResolved;
         self.inner.attach(&mut state, device, from);
