@@ -40,11 +40,30 @@ impl fmt::Display for Direction {
 pub trait Sink: Send {
     /// Takes a packet as it was on the wire, from its first IP byte to the last byte of the ICRC.
     fn packet(&mut self, at: Instant, direction: Direction, ip_packet: &[u8]);
+
+    /// Returns whether the sink takes no packets now. The capture does not build them then, but reports their
+    /// [number](Self::skipped).
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    /// Takes the number of packets that found the sink full.
+    fn skipped(&mut self, packets: usize) {
+        let _ = packets;
+    }
 }
 
 impl<S: Sink + ?Sized> Sink for Box<S> {
     fn packet(&mut self, at: Instant, direction: Direction, ip_packet: &[u8]) {
         (**self).packet(at, direction, ip_packet);
+    }
+
+    fn is_full(&self) -> bool {
+        (**self).is_full()
+    }
+
+    fn skipped(&mut self, packets: usize) {
+        (**self).skipped(packets);
     }
 }
 
@@ -143,6 +162,9 @@ impl<S: Sink> Recorder<S> {
 
     /// Shows the datagrams of a burst that was sent.
     fn sent(&mut self, at: Instant, burst: &Burst) {
+        if self.sink.is_full() {
+            return self.sink.skipped(burst.len());
+        }
         let flow = flow(&burst.path);
         for (index, datagram) in (0..).zip(burst.segments()) {
             let id = if self.splits_in_kernel { index } else { 0 };
@@ -157,6 +179,9 @@ impl<S: Sink> Recorder<S> {
     }
 
     fn received(&mut self, at: Instant, rx: &RxBuffer<'_>) {
+        if self.sink.is_full() {
+            return self.sink.skipped(rx.segments().len());
+        }
         let path = path(&rx.meta);
         let flow = flow(&path);
         let first = rx.meta.ipv4.unwrap_or(Ipv4Fields { id: 0, dont_fragment: true });

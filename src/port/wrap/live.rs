@@ -24,6 +24,14 @@ impl Sink for AttachedSinks {
             sink.packet(at, direction, ip_packet);
         }
     }
+
+    fn is_full(&self) -> bool {
+        self.iter().all(|(_, sink)| sink.is_full())
+    }
+
+    fn skipped(&mut self, packets: usize) {
+        self.iter_mut().for_each(|(_, sink)| sink.skipped(packets));
+    }
 }
 
 impl<P: Port> LivePort<P> {

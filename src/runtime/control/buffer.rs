@@ -1,46 +1,36 @@
 //! The buffer between a device, which must not wait, and the thread that sends a capture to a client.
 
-use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::record::RecordHeader;
 use super::request::CaptureFilter;
-use crate::port::{Direction, EventFd, Sink};
+use crate::port::{Direction, Sink};
 use crate::runtime::clock;
 use crate::sync::Mutex;
 use crate::time::Instant;
 
-/// Bytes of records that wait to be sent: 10 ms of 3 Gbit/s. Packets beyond are dropped.
+/// Bytes of records that wait to be sent. The thread of the connection empties the buffer every 10 ms, so a capture
+/// carries at most 3 Gbit/s; the packets beyond cost the device a branch.
 const BUFFER_BYTES: usize = 4 << 20;
-
-/// The sending thread is woken when the buffer has this many bytes; it looks by itself after a while.
-const WAKE_BYTES: usize = BUFFER_BYTES / 2;
 
 /// Records that wait to be sent.
 #[derive(Debug)]
 pub(super) struct CaptureBuffer {
-    waiting: Mutex<Waiting>,
-    /// Wakes the sending thread.
-    wake: EventFd,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    records: Vec<u8>,
+    records: Mutex<Vec<u8>>,
+    /// A packet did not fit, and the buffer has not been emptied since.
+    is_full: AtomicBool,
     /// Number of packets dropped since the last record.
-    dropped: u32,
+    dropped: AtomicU32,
 }
 
 impl CaptureBuffer {
     /// Returns an empty buffer.
-    ///
-    /// # Errors
-    ///
-    /// The process has no more descriptors.
-    pub(super) fn new() -> io::Result<Arc<Self>> {
-        let waiting = Mutex::new(Waiting { records: Self::room(), dropped: 0 });
-        Ok(Arc::new(Self { waiting, wake: EventFd::open()? }))
+    pub(super) fn new() -> Arc<Self> {
+        let records = Mutex::new(Self::room());
+        let (is_full, dropped) = (AtomicBool::new(false), AtomicU32::new(0));
+        Arc::new(Self { records, is_full, dropped })
     }
 
     /// Returns room for [`take`](Self::take).
@@ -48,39 +38,32 @@ impl CaptureBuffer {
         Vec::with_capacity(BUFFER_BYTES)
     }
 
-    /// Returns the descriptor that is readable when much waits.
-    pub(super) fn wake(&self) -> &EventFd {
-        &self.wake
-    }
-
     /// Exchanges the waiting records for the empty `room`.
     pub(super) fn take(&self, room: &mut Vec<u8>) {
         room.clear();
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::swap(&mut waiting.records, room);
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut *records, room);
+        self.is_full.store(false, Ordering::Relaxed);
     }
 
     /// Returns the number of packets dropped since the last record.
     pub(super) fn take_dropped(&self) -> u32 {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut waiting.dropped)
+        self.dropped.swap(0, Ordering::Relaxed)
     }
 
     fn put(&self, header: RecordHeader, packet: &[u8]) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = waiting.records.len();
-        let after = before + RecordHeader::LEN + packet.len();
-        if after > BUFFER_BYTES {
-            waiting.dropped = waiting.dropped.saturating_add(1);
-            return;
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        if records.len() + RecordHeader::LEN + packet.len() > BUFFER_BYTES {
+            self.is_full.store(true, Ordering::Relaxed);
+            drop(records);
+            return self.drop_packets(1);
         }
-        let dropped = std::mem::take(&mut waiting.dropped);
-        waiting.records.extend(RecordHeader { dropped, ..header }.to_bytes());
-        waiting.records.extend_from_slice(packet);
-        drop(waiting);
-        if before < WAKE_BYTES && after >= WAKE_BYTES {
-            self.wake.ring();
-        }
+        records.extend(RecordHeader { dropped: self.take_dropped(), ..header }.to_bytes());
+        records.extend_from_slice(packet);
+    }
+
+    fn drop_packets(&self, count: u32) {
+        self.dropped.fetch_add(count, Ordering::Relaxed);
     }
 }
 
@@ -117,14 +100,19 @@ impl Sink for BufferSink {
         };
         self.buffer.put(header, packet);
     }
+
+    fn is_full(&self) -> bool {
+        self.buffer.is_full.load(Ordering::Relaxed)
+    }
+
+    fn skipped(&mut self, packets: usize) {
+        self.buffer.drop_packets(u32::try_from(packets).unwrap_or(u32::MAX));
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
-    use crate::port::wait_readable;
 
     fn headers(mut records: &[u8]) -> Vec<RecordHeader> {
         let mut headers = Vec::new();
@@ -139,20 +127,22 @@ mod tests {
 
     #[test]
     fn full_buffer_counts_the_packets_that_it_drops() {
-        let buffer = CaptureBuffer::new().unwrap();
+        let buffer = CaptureBuffer::new();
         let mut sink = BufferSink::new(Arc::clone(&buffer), CaptureFilter::default());
-        let is_woken = || wait_readable(&[buffer.wake().as_fd()], Some(Duration::ZERO)).unwrap();
         let packet = [0x45; 4096];
         let fits = BUFFER_BYTES / (RecordHeader::LEN + packet.len());
-        let mut put = || sink.packet(Instant::from_nanos(5), Direction::Sent, &packet);
-        put();
-        assert!(!is_woken());
-        (0..fits + 2).for_each(|_| put());
-        assert!(is_woken());
+        let put = |sink: &mut BufferSink| {
+            sink.packet(Instant::from_nanos(5), Direction::Sent, &packet);
+        };
+        (0..fits).for_each(|_| put(&mut sink));
+        assert!(!sink.is_full());
+        put(&mut sink);
+        assert!(sink.is_full());
+        sink.skipped(2);
         let mut room = CaptureBuffer::room();
         buffer.take(&mut room);
-        assert_eq!(headers(&room).len(), fits);
-        put();
+        assert_eq!((headers(&room).len(), sink.is_full()), (fits, false));
+        put(&mut sink);
         buffer.take(&mut room);
         let [header] = headers(&room)[..] else { panic!("expected a record") };
         assert_eq!((header.dropped, header.len, buffer.take_dropped()), (3, 4096, 0));
@@ -160,7 +150,7 @@ mod tests {
 
     #[test]
     fn snap_length_cuts_packets() {
-        let buffer = CaptureBuffer::new().unwrap();
+        let buffer = CaptureBuffer::new();
         let filter = CaptureFilter { snap_len: Some(64), ..CaptureFilter::default() };
         let mut sink = BufferSink::new(Arc::clone(&buffer), filter);
         for len in [40, 64, 65] {

@@ -213,7 +213,7 @@ impl ControlServer {
 
     /// Sends packets until the client ends the connection or the device is closed.
     fn capture(&self, client: &Socket, filter: &CaptureFilter) -> io::Result<()> {
-        let buffer = CaptureBuffer::new()?;
+        let buffer = CaptureBuffer::new();
         let key = self.next_capture.fetch_add(1, Ordering::Relaxed);
         let each_port = |act: &dyn Fn(&mut CapturedPort)| {
             let shards = self.shards.upgrade();
@@ -242,9 +242,7 @@ impl ControlServer {
             if is_closing {
                 return self.send(client, &end(buffer.take_dropped()).to_bytes());
             }
-            let descriptors = [client.as_raw_fd(), buffer.wake().as_raw_fd()];
-            sleep_on(&descriptors, Some(SEND_INTERVAL))?;
-            buffer.wake().silence();
+            sleep_on(&[client.as_raw_fd()], Some(SEND_INTERVAL))?;
             if !self.is_closing() && has_gone(client) {
                 return Ok(());
             }
@@ -350,4 +348,34 @@ fn program() -> String {
     let words = env::args_os().next().unwrap_or_default();
     let name = Path::new(&words).file_name().unwrap_or(&words);
     name.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::EventFd;
+
+    #[test]
+    fn descriptor_of_another_file_is_neither_accepted_from_nor_closed() {
+        let foreign = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        let number = foreign.as_raw_fd();
+        let own = EventFd::open().unwrap();
+        let about = About { name: "softroce0".into(), ip: [127, 0, 0, 1].into(), via: "udp" };
+        let server = Arc::new(ControlServer {
+            about,
+            name: SocketName { pid: 1, ip: [127, 0, 0, 1].into(), number: 0 },
+            shards: Weak::new(),
+            listener: Some(foreign),
+            identity: FileIdentity::of(own.as_fd()).unwrap(),
+            is_lost: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+            sessions: Mutex::new(Vec::new()),
+            next_capture: AtomicU64::new(0),
+        });
+        assert_eq!(server.descriptor(), Some(number));
+        server.handle_ready();
+        assert_eq!(server.descriptor(), None);
+        drop(server);
+        assert!(Path::new("/proc/self/fd").join(number.to_string()).exists());
+    }
 }
