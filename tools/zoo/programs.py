@@ -259,4 +259,10 @@ PROGRAMS = [
             [str(HERE / "ceph.sh"), "{build}", "4"], by_name=True, loss=False,
             what="`ms_type = async+rdma`: one monitor and three OSDs of which one is killed and comes back; `rados bench` "
                  "writes and reads, and compares"),
+    Program("NIXL", ["python3-venv"], ["all data is right"], ["{python}", str(HERE / "agents.py")], environment=UCX,
+            wheels=["nixl==1.5.1"], by_name=True,
+            what="three agents that write to and read from each other 1 MiB each; every byte compared"),
+    Program("Mooncake", ["python3-venv"], ["all data is right"], ["{python}", str(HERE / "engines.py")],
+            environment={"MC_GID_INDEX": "0"}, wheels=["mooncake-transfer-engine-non-cuda==0.3.13.post1"], by_name=True,
+            what="three transfer engines that write to and read from each other 1 MiB each; every byte compared"),
 ]

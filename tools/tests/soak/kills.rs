@@ -21,8 +21,8 @@ use super::{Folders, compiled, setting};
 /// How long a survivor may go on. Its retry time is below a second; the machine may have other things to do.
 const SURVIVOR_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long `ibv_rc_pingpong` and `rping` may go on: a side that waits for a message, and has none of its own under
-/// way, waits for ever on any adapter.
+/// How long programs may go on of which a side that waits for a message, and has none of its own under way, waits for
+/// ever on any adapter.
 const WAITING_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// How long a pair has to write to each other, in milliseconds.
@@ -66,9 +66,10 @@ impl Program {
     const ALL: [Self; 6] =
         [Self::Perf, Self::Pingpong, Self::Writers, Self::WriteBw, Self::Rping, Self::Ucx];
 
-    /// Whether a side that has no request in flight waits for its peer forever, on any adapter.
+    /// Whether a side that has no request in flight waits for its peer forever, on any adapter. `ucx_perftest` does so
+    /// before it connects: it ignores the end of its TCP connection.
     fn waits_for_messages(self) -> bool {
-        matches!(self, Self::Pingpong | Self::Rping)
+        matches!(self, Self::Pingpong | Self::Rping | Self::Ucx)
     }
 
     /// Exit statuses of a side that loses its peer to SIGKILL.
@@ -225,8 +226,9 @@ impl Pair<'_> {
                 let program =
                     ["ucx_perftest", "-p", port, "-t", "tag_bw", "-s", "65536", "-w", "10"];
                 let mut command = command(&[&run[..], &program, &["-n", messages], host].concat());
-                // Smaller rings than the defaults of 70 MB, and no transport but RDMA.
+                // Smaller rings than the defaults of 70 MB, no transport but RDMA, and retries for less than a second.
                 command.envs([
+                    ("UCX_RC_TIMEOUT", "100ms"),
                     ("UCX_TLS", "rc_verbs,ud_verbs:aux"),
                     ("UCX_RC_RX_QUEUE_LEN", "256"),
                     ("UCX_UD_RX_QUEUE_LEN", "256"),
