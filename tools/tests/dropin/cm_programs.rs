@@ -2,8 +2,10 @@
 //! which needs a network with two addresses.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
+use super::namespace::in_namespace;
 use super::{compiled, text};
 use crate::roce::{alone, scratch};
 
@@ -17,7 +19,9 @@ ip addr add 10.9.8.2/24 dev near
 ip link set near up
 ip link set far up
 export LD_PRELOAD=$7
-"$0" run --ip 10.9.8.1 $1 -- timeout 60 $2 > "$4" 2>&1 & server=$!
+# A server that is interrupted has no check.
+way=$1; [ "$6" = ends ] || way=${1#--check}
+"$0" run --ip 10.9.8.1 $way -- timeout 60 $2 > "$4" 2>&1 & server=$!
 until cat /proc/net/{udp,tcp,tcp6,igmp} | grep -q "$5"; do kill -0 $server; done
 "$0" run --ip 10.9.8.2 $1 -- timeout 60 $3
 [ "$6" = ends ] || kill -INT $server
@@ -25,7 +29,7 @@ wait $server || [ "$6" != ends ]
 cat "$4"
 "#;
 
-/// What shows in the kernel's tables that a server is ready: the UDP port of its device, a TCP port, or a group.
+/// Patterns of the kernel's tables when a server is ready: the UDP port of its device, a TCP port, a group.
 const DEVICE: &str = ":12B7 ";
 const FI_PINGPONG: &str = ":B9E8 ";
 const GROUP: &str = "070707EF";
@@ -47,8 +51,7 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Runs the pair each way. Both must succeed without a violation and print `expected`, if it is not the program of a
-    /// server that is interrupted.
+    /// Runs the pair each way. Both must succeed without a violation, and one of them prints `expected`.
     fn run(self, expected: &str) {
         let _alone = alone();
         for way in WAYS {
@@ -56,7 +59,6 @@ impl Pair<'_> {
             assert!(said.contains(expected), "{way} {}: {said}", self.client);
             let checked = said.lines().filter(|line| line.contains(" violations, "));
             let good = checked.clone().filter(|line| line.contains(" 0 violations, "));
-            // A program that is interrupted ends before its check.
             let least = if way == "--check" { 2 - usize::from(self.is_interrupted) } else { 0 };
             assert!(good.count() >= least, "{way} {}: {said}", self.client);
             assert!(checked.clone().all(|line| line.contains(" 0 violations, ")), "{way}: {said}");
@@ -129,4 +131,31 @@ fn tcp_program_runs_over_rsockets() {
         Pair { server: &server, client: &client, ready: DEVICE, preload, is_interrupted: false };
     pair.run("4000000 bytes are the same\n");
     fs::remove_file(&file).unwrap();
+}
+
+/// Ranks with an address each: without one, a device has a loopback address, which libfabric does not use.
+const RANKS: &str = r#"
+ip link set lo up
+ip link add near type veth peer name far
+ip addr add 10.9.8.1/24 dev near
+ip addr add 10.9.8.2/24 dev near
+ip link set near up
+ip link set far up
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+mca="--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm"
+rank() { echo "-n 1 $0 run --ip $1 -- /usr/bin/python3 $2"; }
+timeout 60 mpirun --oversubscribe $mca $(rank 10.9.8.1 "$1") : $(rank 10.9.8.2 "$1")
+"#;
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn open_mpi_sends_over_libfabric() {
+    let _alone = alone();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dropin/mpi.py");
+    let ended = in_namespace(RANKS, &script);
+    let said = text(&ended.stdout);
+    assert!(ended.status.success(), "{said}\n{}", text(&ended.stderr));
+    let mut ranks: Vec<_> = said.lines().filter(|line| line.starts_with("rank ")).collect();
+    ranks.sort_unstable();
+    assert_eq!(ranks, ["rank 0 has what was sent", "rank 1 has what was sent"]);
 }

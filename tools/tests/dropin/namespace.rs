@@ -25,7 +25,7 @@ done
 "#;
 
 /// Runs a script, which gets the command and a file.
-fn in_namespace(script: &str, file: &Path) -> Output {
+pub(super) fn in_namespace(script: &str, file: &Path) -> Output {
     let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
     let mut namespace = Command::new("unshare");
     namespace.arg(if is_root { "-n" } else { "-rn" });
