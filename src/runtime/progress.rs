@@ -36,8 +36,8 @@
 //! Tasks, and threads that sleep on the descriptors of completion channels ([`Shard::register_waiter`]), never drive:
 //! while no other thread is on the socket, the device's thread is. But a program may leave a queue armed for ever and
 //! poll others meanwhile, as UCX does. Each packet would wake the thread, and a polling thread would have taken it. So
-//! after [`MAX_LATE_WAKEUPS`] such wake-ups without a new registration the thread goes to Watch. It stays there while
-//! turns are taken, and checks every millisecond.
+//! after [`MAX_LATE_WAKEUPS`] wake-ups in a row, each just after a new turn of another thread, and without a new
+//! registration, the thread goes to Watch. It stays there while turns are taken, and checks every millisecond.
 //!
 //! A device with several shards has such a thread for each. A thread that polls a queue which several shards fill takes a
 //! turn of each. A thread that waits for the queue drives one of the shards and registers at the others ([`Shards`]).
@@ -82,9 +82,16 @@ const TURNS_PER_LISTENER_POLL: u32 = 256;
 /// Time that the thread spins for the next packet before it sleeps: as long as a wake-up takes.
 const SPIN_TIME: Duration = Duration::from_micros(50);
 
-/// Number of wake-ups in a row, each within [`SPIN_TIME`] of a turn of a polling thread, after which the thread leaves the
-/// socket to that thread.
+/// Number of wake-ups in a row, each within [`SPIN_TIME`] of a new turn of a polling thread, after which the thread leaves
+/// the socket to that thread.
 const MAX_LATE_WAKEUPS: u32 = 16;
+
+/// Number of checks in a row in Watch that find waiting packets and no recent turn, after which the thread returns to the
+/// socket: the program polls too rarely to answer its peers.
+const MAX_RARE_POLLS: u32 = 2;
+
+/// A turn is recent for this long.
+const RECENT_TURN: Duration = Duration::from_micros(100);
 
 /// Decides how long the device's thread stays off the socket while other threads poll.
 #[derive(Debug)]
@@ -103,12 +110,15 @@ pub(super) struct IdleBackoff {
     idle_since: Option<Instant>,
     /// The last idle period was shorter than [`SPIN_TIME`].
     is_busy: bool,
-    /// Wake-ups in a row just after a turn of another thread, and the number of registered tasks at that time.
-    late_wakeups: (u32, usize),
+    /// Number of wake-ups in a row just after a new turn of another thread; that turn, and the number of registrations of
+    /// tasks, at the last one.
+    late_wakeups: (u32, Instant, usize),
     /// Number of registered tasks that polling threads serve ([`Progress::is_waited_for`]).
     ///
     /// [`Progress::is_waited_for`]: crate::sync::progress::Progress::is_waited_for
     served: usize,
+    /// Number of checks in a row that found waiting packets and no recent turn.
+    rare_polls: u32,
 }
 
 impl IdleBackoff {
@@ -121,21 +131,29 @@ impl IdleBackoff {
             last_check: (Instant::ZERO, Duration::ZERO),
             idle_since: None,
             is_busy: false,
-            late_wakeups: (0, 0),
+            late_wakeups: (0, Instant::ZERO, 0),
             served: 0,
+            rare_polls: 0,
         }
     }
 
-    /// Reports a wake-up on the socket: the time since the last turn of another thread, and the number of registrations
-    /// of tasks until now.
-    fn woken(&mut self, since_turn: Duration, registrations: usize) {
-        let (count, counted_at) = self.late_wakeups;
-        let goes_on = since_turn < SPIN_TIME && counted_at == registrations;
-        let count = if goes_on { count + 1 } else { 0 };
-        self.late_wakeups = (count, registrations);
+    /// Reports a wake-up on the socket. `turn` is the start of the last turn of another thread, and `registrations` the
+    /// number of registrations of tasks until now.
+    fn woken(&mut self, now: Instant, turn: Instant, registrations: usize) {
+        let (count, last, counted_at) = self.late_wakeups;
+        let is_late = turn != last && now - turn < SPIN_TIME && counted_at == registrations;
+        let count = if is_late { count + 1 } else { 0 };
+        self.late_wakeups = (count, turn, registrations);
         if count >= MAX_LATE_WAKEUPS {
             self.served = registrations;
         }
+    }
+
+    /// Reports a check in Watch, and whether it found waiting packets and no recent turn. Returns whether the program
+    /// polls too rarely.
+    fn polls_rarely(&mut self, found: bool) -> bool {
+        self.rare_polls = if found { self.rare_polls + 1 } else { 0 };
+        self.rare_polls >= MAX_RARE_POLLS
     }
 
     /// Returns whether the program has used the CPU since the last check, given the CPU time of the process. A program
@@ -166,7 +184,7 @@ impl IdleBackoff {
     /// Reports that no thread has polled for the watch interval, and whether packets have waited meanwhile.
     fn polling_ended(&mut self, now: Instant, packets_waited: bool) {
         self.watch_interval = MAX_ACK_DELAY;
-        (self.late_wakeups, self.served) = ((0, 0), 0);
+        (self.late_wakeups.0, self.served, self.rare_polls) = (0, 0, 0);
         if packets_waited {
             self.stay = (self.stay * 2).clamp(MIN_SOCKET_STAY, MAX_SOCKET_STAY);
             self.stays_until = now + self.stay;
@@ -254,7 +272,8 @@ impl Shard {
                 self.sleep(&self.thread, true, until, now);
                 self.thread.sleep.set(None);
                 self.thread.event_fd.silence();
-                backoff.woken(self.idle_for(clock::now()), self.progress.registrations());
+                let registrations = self.progress.registrations();
+                backoff.woken(clock::now(), self.last_turn(), registrations);
                 return Ok(ThreadState::Socket);
             }
             backoff.found_work(now);
@@ -280,6 +299,11 @@ impl Shard {
             backoff.polling_ended(now, ran && waiting);
             let driven = self.progress.is_driven();
             return Ok(if driven { ThreadState::Parked } else { ThreadState::Socket });
+        }
+        let is_idle = idle >= RECENT_TURN && !self.is_locked();
+        if backoff.polls_rarely(is_idle && self.has_packets()?) {
+            backoff.polling_ended(now, true);
+            return Ok(ThreadState::Socket);
         }
         // The thread that takes turns also sends due packets. A wake-up for that would take the CPU from it.
         let rest = match backoff.watch_interval.saturating_sub(idle) {
@@ -515,18 +539,44 @@ mod tests {
     #[test]
     fn polling_threads_serve_tasks_after_late_wakeups_in_a_row() {
         let mut backoff = IdleBackoff::new();
-        let mut served = |wakeups, since_turn, registrations| {
-            (0..wakeups).for_each(|_| backoff.woken(since_turn, registrations));
-            backoff.served
-        };
-        let soon = SPIN_TIME / 2;
-        assert_eq!(served(MAX_LATE_WAKEUPS, soon, 1), 0);
-        assert_eq!(served(1, SPIN_TIME, 1), 0, "the others take no turns");
-        assert_eq!(served(MAX_LATE_WAKEUPS - 1, soon, 1), 0);
-        assert_eq!(served(1, soon, 2), 0, "another task was registered");
-        assert_eq!(served(MAX_LATE_WAKEUPS, soon, 2), 2);
+        let mut turn = Instant::from_millis(1);
+        let mut served =
+            |backoff: &mut IdleBackoff, wakeups, new_turns, since_turn, registrations| {
+                for _ in 0..wakeups {
+                    if new_turns {
+                        turn += Duration::from_micros(10);
+                    }
+                    backoff.woken(turn + since_turn, turn, registrations);
+                }
+                backoff.served
+            };
+        let soon = Duration::from_micros(1);
+        assert_eq!(
+            served(&mut backoff, MAX_LATE_WAKEUPS, true, soon, 1),
+            0,
+            "the first counts no turns"
+        );
+        assert_eq!(served(&mut backoff, 1, true, SPIN_TIME, 1), 0, "the turn was long ago");
+        assert_eq!(served(&mut backoff, MAX_LATE_WAKEUPS - 1, true, soon, 1), 0);
+        assert_eq!(served(&mut backoff, 1, true, soon, 2), 0, "another task was registered");
+        assert_eq!(served(&mut backoff, MAX_LATE_WAKEUPS - 1, true, soon, 2), 0);
+        assert_eq!(served(&mut backoff, 1, true, soon, 2), 2);
         backoff.polling_ended(Instant::ZERO, false);
         assert_eq!(backoff.served, 0);
+        assert_eq!(
+            served(&mut backoff, MAX_LATE_WAKEUPS + 1, false, soon, 2),
+            0,
+            "no turn between wake-ups"
+        );
+    }
+
+    #[test]
+    fn program_polls_rarely_if_two_checks_in_a_row_find_packets() {
+        let mut backoff = IdleBackoff::new();
+        let found = [true, false, true, true].map(|found| backoff.polls_rarely(found));
+        assert_eq!(found, [false, false, false, true]);
+        backoff.polling_ended(Instant::ZERO, true);
+        assert!(!backoff.polls_rarely(true), "it begins anew");
     }
 
     #[test]

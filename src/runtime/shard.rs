@@ -746,10 +746,9 @@ mod tests {
         let (shard, _, ring) = shard([10, 255, 1, 16]);
         let mut backoff = IdleBackoff::new();
         shard.register_waiter();
-        // A poll is under way each time that the thread wakes.
-        shard.last_turn.store(u64::MAX, Ordering::Relaxed);
-        let leaves = (0..100).any(|_| {
-            // The thread does not sleep.
+        let leaves = (0..100).any(|number| {
+            // Another thread has just begun a turn, and this one does not sleep.
+            shard.last_turn.store(u64::MAX - number, Ordering::Relaxed);
             shard.thread.event_fd.ring();
             shard.socket(&mut backoff) == Ok(ThreadState::Watch)
         });
