@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent / "zoo"
 sys.path.insert(0, str(HERE))
 from programs import DEVICE, PROGRAMS, PROVIDER  # noqa: E402
 
-# Programs and packages that pip and cargo install stay there for the next run.
+# Packages that pip installs stay there for the next run.
 INSTALLED = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target")).resolve() / "zoo"
 TIME_LIMIT_S = 120
 LISTEN_LIMIT_S = 20
@@ -101,7 +101,7 @@ class Run:
         self.took = None
 
     def filled(self, words):
-        places = {"{build}": self.build, "{python}": INSTALLED / "venv/bin/python", "{crates}": INSTALLED / "bin"}
+        places = {"{build}": self.build, "{python}": INSTALLED / "venv/bin/python"}
         for name, place in places.items():
             words = [word.replace(name, str(place)) for word in words]
         return words
@@ -196,7 +196,7 @@ class Zoo:
         """The cell for speeds next to TCP; `outputs` has the output over UDP and over shared memory."""
         cells = []
         for speed in program.speeds:
-            over_tcp = figure(speed.tcp_figure or speed.figure, Run(self.build, program, [], speed).run().said())
+            over_tcp = figure(speed.figure, Run(self.build, program, [], speed).run().said())
             ratios = [figure(speed.figure, said) / over_tcp for said in outputs]
             ratios = [f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}" for ratio in ratios]
             cells.append(f"{speed.name} {'; '.join(ratios)}")
@@ -212,8 +212,8 @@ def figure(pattern, said):
 
 def version(program):
     """The package and its version."""
-    if program.wheels or program.crate:
-        return (program.wheels or program.crate)[0].replace("==", " ").replace("@", " ")
+    if program.wheels:
+        return program.wheels[0].replace("==", " ")
     asked = ["dpkg-query", "-W", "-f=${Package} ${Version}\n", program.packages[0]]
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -298,15 +298,11 @@ def run_all(zoo, chosen):
 
 
 def install(chosen):
-    """Installs packages of PyPI and programs of crates.io. The namespace has no network."""
+    """Installs packages of PyPI. The namespace has no network."""
     for program in chosen:
         if program.wheels:
             subprocess.run(["/usr/bin/python3", "-m", "venv", INSTALLED / "venv"], check=True)
             subprocess.run([INSTALLED / "venv/bin/pip", "install", "--quiet", *program.wheels], check=True)
-        if program.crate:
-            crate, *options = program.crate
-            subprocess.run(["cargo", "install", "--quiet", "--locked", "--root", INSTALLED, "--target-dir", INSTALLED / "build",
-                            *options, crate], check=True)
 
 
 def enter_namespace():

@@ -24,8 +24,6 @@ class Speed:
     name: str
     # Regular expression whose group is the figure, in the output of the client.
     figure: str
-    # The same for TCP, where the program prints something else.
-    tcp_figure: str = None
     # How the run over TCP differs: all words of the command, those of the client, TCP port, and variables.
     command: list = None
     client: list = None
@@ -49,8 +47,6 @@ class Program:
     build: list = field(default_factory=list)
     # Packages of PyPI, for programs that are started by {python}.
     wheels: list = field(default_factory=list)
-    # A package of crates.io and options of cargo install; its programs are below {crates}.
-    crate: list = field(default_factory=list)
     environment: dict = None
     # None: any.
     statuses: tuple = (0,)
@@ -141,8 +137,6 @@ UCX_TCP = {"UCX_TLS": "tcp"}
 PROVIDER = "softroce-scm"
 FIO = ["--ioengine=rdma", "--port=7000", "--bs=64k", "--size=64m", "--iodepth=16"]
 QPERF = ["qperf", "-t", "1"]
-RUST_PACKAGES = ["libibverbs-dev", "librdmacm-dev", "libclang-dev", "cmake", "pkg-config"]
-
 PROGRAMS = [
     Program("ibstat", ["infiniband-diags"], ["CA 'softroce0'", "State: Active"], ["ibstat"], sends=False,
             what="the page of the device"),
@@ -247,14 +241,6 @@ PROGRAMS = [
                    ["sh", "-c", "home=$(dirname $(dirname $(readlink -f $(command -v javac)))); gcc -shared -fPIC -O1 "
                     f"-I$home/include -I$home/include/linux -o {{build}}/libexchange.so {HERE}/java/exchange.c -libverbs"]],
             by_name=True, what="direct buffers by JNI, while the virtual machine handles SIGSEGV; every byte compared"),
-    Program("crate ibverbs", RUST_PACKAGES, ["sent", "received"], ["{crates}/loopback"],
-            crate=["ibverbs@0.9.2", "--example", "loopback"], by_name=True, what="its example `loopback`, GID index 1"),
-    Program("crate sideway", RUST_PACKAGES, ["iters in"], ["{crates}/rc_pingpong", "-g", "0"],
-            ["{crates}/rc_pingpong", "-g", "0", "127.0.0.1"], 18515, ends=True,
-            crate=["sideway@0.4.3", "--example", "rc_pingpong"], by_name=True, what="its example `rc_pingpong`"),
-    Program("crate async-rdma", RUST_PACKAGES, ["server done"], ["{crates}/server"], ["{crates}/client"], 5555, ends=True,
-            crate=["async-rdma@0.5.0", "--example", "server", "--example", "client"], by_name=True,
-            what="its examples `server` and `client`, which compare the data; GID index 1"),
     Program("Ceph", ["ceph-osd", "ceph-mon", "ceph-common", "python3"], ["all objects are read after the loss of an OSD"],
             [str(HERE / "ceph.sh"), "{build}", "4"], by_name=True, loss=False,
             what="`ms_type = async+rdma`: one monitor and three OSDs of which one is killed and comes back; `rados bench` "
