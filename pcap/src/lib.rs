@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | 4 | [`check`] | the rules of RoCEv2, and the packets of a capture that break them |
 //! | 4 | [`analyze`] | figures of each connection, and the causes of its delays |
+//! | 3 | [`merge`] | captures of both ends of a path as one |
 //! | 3 | [`flow`] | connections: the packets of each, and the role of each packet in it |
 //! | 3 | [`display_filter`] | filters with the field names of Wireshark |
 //! | 2 | [`dissect`](mod@dissect) | the RoCEv2 packets in an IP packet, and the verdicts on their ICRCs |
@@ -19,6 +20,7 @@ pub mod display_filter;
 pub mod dissect;
 pub mod file;
 pub mod flow;
+pub mod merge;
 
 pub use dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};
 pub use file::{

@@ -7,14 +7,15 @@ use std::time::Duration;
 use softroce::ids::Qpn;
 use softroce::port;
 use softroce::wire::packet::ICRC_LEN;
-use softroce::wire::{Aeth, Bth, Datagram, Operation, ParseError};
+use softroce::wire::{Aeth, Bth, Datagram, Operation, ParseError, Transport};
 
 use super::found::{RawFinding, Role};
-use super::loss::{Loss, PacketTimes};
+use super::loss::{self, Loss, NewestPackets};
 use super::{Finding, Party, Rule, Severity, judge, packet};
 use crate::dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};
 use crate::file::Packet;
-use crate::flow::{Direction, Event, Limits, LoopbackFilter, SeenPacket, Tracker};
+use crate::flow::{Direction, Event, Limits, LoopbackFilter, NakEvent, SeenPacket, Tracker};
+use crate::merge::{Fate, MergedPacket, Sighting};
 
 /// Checks packets in the order in which they were captured.
 ///
@@ -33,7 +34,9 @@ pub struct Checker {
     /// Quirks that every packet repeats and that have been reported.
     quirks: HashSet<(Direction, Rule, Role)>,
     looped: LoopbackFilter,
-    times: PacketTimes,
+    times: NewestPackets<Duration>,
+    /// Of merged captures.
+    sightings: NewestPackets<Sighting>,
     counts: Counts,
     found: Vec<RawFinding>,
     findings: Vec<Finding>,
@@ -69,7 +72,8 @@ impl Checker {
             tracker: Tracker::new(limits),
             quirks: HashSet::new(),
             looped: LoopbackFilter::default(),
-            times: PacketTimes::default(),
+            times: NewestPackets::default(),
+            sightings: NewestPackets::default(),
             counts: Counts::default(),
             found: Vec::new(),
             findings: Vec::new(),
@@ -92,6 +96,37 @@ impl Checker {
     /// those of each of its packets.
     pub fn ip_packet(&mut self, number: u64, time: Option<Duration>, ip: &[u8]) -> &[Finding] {
         self.directed(number, time, None, ip)
+    }
+
+    /// Checks a packet of two merged captures. A packet that was damaged on the way has a finding, and so has one of UC
+    /// that was lost there.
+    pub fn merged(&mut self, packet: &MergedPacket) -> &[Finding] {
+        let MergedPacket { number, time, sighting, .. } = *packet;
+        self.sightings.push(number, Some(sighting));
+        self.directed(number, Some(time), None, &packet.ip);
+        match sighting.fate {
+            Fate::Damaged => {
+                let seen = "damaged on the way";
+                let expected = "the packet that the sender's capture has";
+                self.found.push(RawFinding::violation(Rule::IcrcBad, seen, expected));
+            }
+            Fate::Duplicated => {
+                let copies = self.findings.iter_mut().filter(|of| of.rule == Rule::Retransmission);
+                for finding in copies {
+                    finding.party = Party::Network;
+                    "a copy made on the way".clone_into(&mut finding.expected);
+                }
+            }
+            Fate::Lost if is_of_uc(&packet.ip) => {
+                let why = "UC does not retransmit: the receiver drops the message";
+                let role = Role::Network;
+                let (rule, severity) = (Rule::UcPsnGap, Severity::Note);
+                self.found.push(RawFinding::new(rule, severity, role, "lost on the way", why));
+            }
+            _ => {}
+        }
+        self.report(number, Some(time), None, |_| Party::Network);
+        &self.findings
     }
 
     /// Checks an IP packet that the capturing device sent or received. The received copy of a packet that the device
@@ -224,8 +259,18 @@ impl Checker {
         };
         for event in self.tracker.packet(&seen) {
             let mut finding = judge::event(event, datagram);
-            if let Event::Sequence(event) = event {
-                finding.loss = Loss::of(event, &seen, &self.times).map(Box::new);
+            match *event {
+                Event::Sequence(ref event) => {
+                    let loss = Loss::of(event, &seen, &self.times, &self.sightings);
+                    finding.loss = loss.map(Box::new);
+                }
+                Event::Nak(NakEvent::SequenceNak { captured: Some(packet) }) => {
+                    if let Some(sighting) = self.sightings.of(packet) {
+                        finding.expected =
+                            format!("packet {packet} {}", loss::place(sighting.fate));
+                    }
+                }
+                _ => {}
             }
             self.found.push(finding);
         }
@@ -300,6 +345,12 @@ fn digest(roce: &RocePacket<'_>, datagram: &Datagram<'_>) -> u32 {
     let is_response = datagram.bth.opcode.operation() == Operation::ReadResponse;
     let aeth = if is_response && datagram.aeth().is_some() { Aeth::LEN } else { 0 };
     crc32fast::hash(bytes.get(Bth::LEN + aeth..end).unwrap_or_default())
+}
+
+/// Returns whether an IP packet is one of UC.
+fn is_of_uc(ip: &[u8]) -> bool {
+    let Ok(Some(RocePacket { datagram: Ok(datagram), .. })) = dissect(ip) else { return false };
+    datagram.bth.opcode.transport() == Transport::Uc
 }
 
 /// Returns the source address in an IP header.

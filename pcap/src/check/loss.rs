@@ -8,6 +8,7 @@ use softroce::wire::Transport;
 use softroce::wire::text::PacketLine;
 
 use crate::flow::{Cause, SeenPacket, SequenceEvent};
+use crate::merge::{Fate, Sighting};
 
 /// The loss of a packet, as its retransmission shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,6 +17,8 @@ pub struct Loss {
     pub what: String,
     /// Packet of the capture that was lost behind the point of capture; `None` if it was lost before.
     pub original: Option<u64>,
+    /// Fate of that packet between two captures, if both ends were captured.
+    pub fate: Option<Fate>,
     /// Host that noticed the loss.
     pub noticed_by: IpAddr,
     /// Sign of the loss.
@@ -49,7 +52,8 @@ impl Loss {
     pub(super) fn of(
         event: &SequenceEvent,
         seen: &SeenPacket<'_>,
-        times: &PacketTimes,
+        times: &NewestPackets<Duration>,
+        sightings: &NewestPackets<Sighting>,
     ) -> Option<Self> {
         let SequenceEvent::Retransmitted {
             original, cause, acknowledged, begins_row: true, ..
@@ -81,6 +85,7 @@ impl Loss {
                 _ => line.to_string(),
             },
             original,
+            fate: original.and_then(|packet| sightings.of(packet)).map(|of| of.fate),
             noticed_by,
             notice,
             noticed_after: noticed_after.or_else(|| between(original_time, noticed_at)),
@@ -91,9 +96,12 @@ impl Loss {
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, original, noticed_by, notice, noticed_after, repaired_after } = self;
+        let Self { what, original, fate, noticed_by, notice, noticed_after, repaired_after } = self;
         write!(f, "lost: {what}")?;
         match original {
+            Some(packet) if fate.is_some_and(|fate| fate != Fate::Unknown) => {
+                write!(f, ": packet {packet} {}", fate.map_or("", place))?;
+            }
             Some(packet) => write!(f, ", behind the point of capture after packet {packet}")?,
             None => f.write_str(", before the point of capture")?,
         }
@@ -114,29 +122,49 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Times of the newest packets, by their numbers.
-#[derive(Debug, Default)]
-pub(super) struct PacketTimes {
-    newest: Vec<(u64, Duration)>,
+/// Returns the place of a loss, after the number of the packet.
+pub(super) const fn place(fate: Fate) -> &'static str {
+    match fate {
+        Fate::Lost => "was lost on the way",
+        Fate::Damaged => "was damaged on the way",
+        Fate::Arrived | Fate::MissedAtSender | Fate::Duplicated => {
+            "arrived at the receiver's capture"
+        }
+        Fate::Unknown => "was lost behind the point of capture",
+    }
 }
 
-/// Number of packets with a recorded time.
-const MAX_TIMES: u64 = 1 << 14;
+/// A fact of each of the newest packets, by their numbers.
+#[derive(Debug)]
+pub(super) struct NewestPackets<T> {
+    newest: Vec<(u64, Option<T>)>,
+}
 
-impl PacketTimes {
-    pub(super) fn push(&mut self, packet: u64, time: Option<Duration>) {
-        let Some(time) = time else { return };
-        let at = usize::try_from(packet % MAX_TIMES).unwrap_or_default();
-        if self.newest.len() <= at {
-            self.newest.resize(at + 1, (0, Duration::ZERO));
+/// Number of packets with a recorded fact.
+const MAX_NEWEST: u64 = 1 << 14;
+
+impl<T> Default for NewestPackets<T> {
+    fn default() -> Self {
+        Self { newest: Vec::new() }
+    }
+}
+
+impl<T: Copy> NewestPackets<T> {
+    pub(super) fn push(&mut self, packet: u64, fact: Option<T>) {
+        if fact.is_none() {
+            return;
         }
-        self.newest[at] = (packet, time);
+        let at = usize::try_from(packet % MAX_NEWEST).unwrap_or_default();
+        if self.newest.len() <= at {
+            self.newest.resize(at + 1, (0, None));
+        }
+        self.newest[at] = (packet, fact);
     }
 
-    /// Returns the time of a packet that is not too old.
-    fn of(&self, packet: u64) -> Option<Duration> {
-        let at = usize::try_from(packet % MAX_TIMES).ok()?;
-        self.newest.get(at).filter(|(number, _)| *number == packet).map(|(_, time)| *time)
+    /// Returns the fact of a packet that is not too old.
+    pub(super) fn of(&self, packet: u64) -> Option<T> {
+        let at = usize::try_from(packet % MAX_NEWEST).ok()?;
+        self.newest.get(at).filter(|(number, _)| *number == packet)?.1
     }
 }
 
@@ -150,13 +178,13 @@ mod tests {
 
     #[test]
     fn times_of_the_newest_packets_are_known() {
-        let mut times = PacketTimes::default();
+        let mut times = NewestPackets::default();
         let time = |packet| Duration::from_micros(packet);
-        for packet in 1..=MAX_TIMES + 5 {
+        for packet in 1..=MAX_NEWEST + 5 {
             times.push(packet, (packet != 9).then(|| time(packet)));
         }
-        assert_eq!((times.of(5), times.of(9), times.of(MAX_TIMES + 6)), (None, None, None));
-        for packet in [6, 10, MAX_TIMES + 5] {
+        assert_eq!((times.of(5), times.of(9), times.of(MAX_NEWEST + 6)), (None, None, None));
+        for packet in [6, 10, MAX_NEWEST + 5] {
             assert_eq!(times.of(packet), Some(time(packet)));
         }
     }

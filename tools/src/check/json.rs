@@ -7,6 +7,7 @@ use serde::Serialize;
 use softroce_pcap::IcrcCounts;
 use softroce_pcap::check::{self, Counts, Severity};
 
+use super::merged::Merged;
 use crate::output::json_line;
 
 #[derive(Serialize)]
@@ -23,6 +24,9 @@ struct File<'a> {
     findings: Vec<Finding>,
     /// Findings beyond those listed.
     omitted: u64,
+    /// How merged captures relate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    merged: Option<&'a Merged>,
 }
 
 /// Number of packets by the verdict on their ICRC.
@@ -51,10 +55,16 @@ struct Finding {
     party: String,
     found: String,
     expected: String,
+    /// Numbers of the packet in both of two merged captures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    numbers: Option<[Option<u64>; 2]>,
+    /// The loss that a retransmission repairs, in merged captures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loss: Option<String>,
 }
 
 impl Finding {
-    fn of(finding: &check::Finding) -> Self {
+    fn of(finding: &check::Finding, numbers: Option<[Option<u64>; 2]>) -> Self {
         Self {
             rule: finding.rule.name(),
             id: finding.rule.id(),
@@ -64,6 +74,8 @@ impl Finding {
             party: finding.party.to_string(),
             found: finding.found.clone(),
             expected: finding.expected.clone(),
+            loss: numbers.and(finding.loss.as_ref()).map(ToString::to_string),
+            numbers,
         }
     }
 }
@@ -75,7 +87,9 @@ pub(super) fn file(
     counts: &Counts,
     findings: &[check::Finding],
     omitted: u64,
+    merged: Option<(&Merged, &[[Option<u64>; 2]])>,
 ) -> io::Result<()> {
+    let numbers = |at: usize| merged.and_then(|(_, numbers)| numbers.get(at).copied());
     let mut rules = BTreeMap::new();
     for ((rule, _), n) in &counts.findings {
         *rules.entry(rule.name()).or_default() += n;
@@ -89,8 +103,13 @@ pub(super) fn file(
         quirks: counts.of(Severity::Quirk),
         notes: counts.of(Severity::Note),
         rules,
-        findings: findings.iter().map(Finding::of).collect(),
+        findings: findings
+            .iter()
+            .enumerate()
+            .map(|(at, of)| Finding::of(of, numbers(at)))
+            .collect(),
         omitted,
+        merged: merged.map(|(merged, _)| merged),
     };
     json_line(out, &file)
 }

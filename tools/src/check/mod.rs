@@ -1,29 +1,31 @@
 //! `roce check`: captures against the rules of RoCEv2.
 
+mod both;
 mod explain;
 mod github;
 mod json;
 mod junit;
+mod merged;
+mod report;
 mod text;
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use softroce_pcap::check::{Checker, Counts, Finding, Severity};
+use softroce_pcap::check::{Checker, Counts, Severity};
 use softroce_pcap::flow::Limits;
 
 use crate::annotated::Annotated;
 use crate::capture;
 use crate::cli::{CheckArgs, Format};
 use crate::outcome::Outcome;
-use crate::output::{self, Paint, Palette};
+use crate::output::{self, Palette};
 
 pub(crate) use json::Icrc;
 pub(crate) use text::{Summary, line};
 
-use text::painted;
+use report::Report;
 
 /// Runs the command.
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
@@ -46,6 +48,9 @@ pub(crate) fn check(
     out: &mut impl Write,
     palette: Palette,
 ) -> anyhow::Result<Outcome> {
+    if !args.ends.is_empty() {
+        return both::check(args, out, palette);
+    }
     ensure!(
         args.write.is_none() || args.files.len() == 1,
         "--write: {} captures are given, expected one, of which a copy is written",
@@ -125,89 +130,4 @@ fn broken(counts: &Counts) -> String {
     let rules =
         rules.map(|((rule, severity), n)| format!("; {} {rule}: {n} {severity}s", rule.id()));
     rules.collect()
-}
-
-/// The findings of one file, printed or collected.
-struct Report<'a> {
-    name: &'a str,
-    args: &'a CheckArgs,
-    palette: Palette,
-    start: Option<Duration>,
-    /// Findings for the formats that print them at the end.
-    collected: Vec<Finding>,
-    listed: usize,
-    omitted: u64,
-}
-
-impl<'a> Report<'a> {
-    fn new(name: &'a str, args: &'a CheckArgs, palette: Palette) -> Self {
-        Self { name, args, palette, start: None, collected: Vec::new(), listed: 0, omitted: 0 }
-    }
-
-    fn since_start(&mut self, time: Option<Duration>) -> Option<Duration> {
-        let time = time?;
-        Some(time.saturating_sub(*self.start.get_or_insert(time)))
-    }
-
-    fn finding(
-        &mut self,
-        finding: &Finding,
-        since_start: Option<Duration>,
-        out: &mut impl Write,
-    ) -> anyhow::Result<()> {
-        if self.args.summary {
-            return Ok(());
-        }
-        if self.listed == self.args.max {
-            self.omitted += 1;
-            return Ok(());
-        }
-        self.listed += 1;
-        match self.args.format() {
-            Format::Json | Format::Junit => self.collected.push(finding.clone()),
-            Format::Github => github::finding(out, self.name, finding)?,
-            Format::Text => {
-                if self.listed == 1 && self.args.files.len() > 1 {
-                    writeln!(out, "{}", self.palette.paint(Paint::Heading, self.name))?;
-                }
-                writeln!(out, "{}", line(finding, since_start, self.palette))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(
-        self,
-        counts: &Counts,
-        error: Option<&anyhow::Error>,
-        out: &mut impl Write,
-    ) -> anyhow::Result<()> {
-        match self.args.format() {
-            // A report includes the error, which is on standard error too.
-            Format::Junit => junit::file(out, self.name, counts, &self.collected, error)?,
-            _ if error.is_some() && counts.packets == 0 => {}
-            Format::Json => json::file(out, self.name, counts, &self.collected, self.omitted)?,
-            Format::Github if self.args.summary => github::summary(out, self.name, counts)?,
-            Format::Github => {}
-            Format::Text => self.text(counts, out)?,
-        }
-        Ok(())
-    }
-
-    fn text(&self, counts: &Counts, out: &mut impl Write) -> anyhow::Result<()> {
-        if self.args.summary {
-            if self.args.files.len() > 1 {
-                writeln!(out, "{}", self.palette.paint(Paint::Heading, self.name))?;
-            }
-            for ((rule, severity), count) in &counts.findings {
-                let severity = painted(*severity, self.palette);
-                writeln!(out, "{count:8}  {severity:9}  {rule:26}  {}", rule.statement())?;
-            }
-        }
-        if self.omitted > 0 {
-            writeln!(out, "{} more findings are counted but not printed (--max)", self.omitted)?;
-        }
-        writeln!(out, "{}: {}", self.name, Summary(counts))?;
-        Ok(())
-    }
 }

@@ -19,8 +19,13 @@ use softroce_pcap::check::Rule;
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
     /// pcap or pcapng files, also compressed with gzip or zstd; - for standard input.
-    #[arg(required_unless_present = "explain", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(required_unless_present_any = ["explain", "ends"], value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) files: Vec<PathBuf>,
+    /// Check captures of both ends as one; given twice, once for each end. The offset and the drift of the clocks are
+    /// estimated from packets in both captures. Findings say whether a packet was lost on the way; --write writes the
+    /// merged capture.
+    #[arg(short = 'r', long = "end", value_name = "FILE", conflicts_with_all = ["files", "explain"], value_hint = ValueHint::FilePath)]
+    pub(crate) ends: Vec<PathBuf>,
     /// Maximum number of findings to print for a file; further ones are counted.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) max: usize,

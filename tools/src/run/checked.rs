@@ -27,6 +27,7 @@ pub(super) fn run(command: &mut Command) -> anyhow::Result<Outcome> {
         output::warn("nothing to check: the program opened no device");
     } else {
         let args = CheckArgs {
+            ends: Vec::new(),
             files,
             max: MAX_FINDINGS,
             summary: false,
