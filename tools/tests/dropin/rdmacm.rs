@@ -21,6 +21,19 @@ wait $server || [ "$5" != ends ]
 cat "$4"
 "#;
 
+/// Runs perftest once. Its client connects twice, and the second time possibly before the server listens again. Both then end
+/// with an error, also on an adapter.
+const PERFTEST: &str = r#"
+ip link set lo up
+"$0" run -- timeout 60 $2 > "$4" 2>&1 & server=$!
+until grep -q ' 0100007F:12B7 ' /proc/net/udp; do kill -0 $server; done
+"$0" run -- timeout 60 $3 || { kill $server; exit 1; }
+wait $server
+cat "$4"
+"#;
+
+const MAX_PERFTEST_ATTEMPTS: u32 = 20;
+
 /// Whether a server ends after its first client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Server {
@@ -30,18 +43,23 @@ enum Server {
 
 /// Runs a pair with options of `roce run`. Returns what both print.
 fn pair_with(options: &str, server: &str, client: &str, ends: Server) -> String {
+    let ends = if ends == Server::Ends { "ends" } else { "stays" };
+    let (ended, said) = in_namespace(PAIR, [options, server, client], ends);
+    assert!(ended, "{options} {server}, {client}: {said}");
+    said
+}
+
+/// Runs a script with options of `roce run`, a server and a client. Returns whether it ended well, and what it prints.
+fn in_namespace(script: &str, programs: [&str; 3], ends: &str) -> (bool, String) {
     let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
     let mut namespace = Command::new("unshare");
     namespace.arg(if is_root { "-n" } else { "-rn" });
-    namespace.args(["bash", "-e", "-c", PAIR, env!("CARGO_BIN_EXE_roce"), options, server, client]);
+    namespace.args(["bash", "-e", "-c", script, env!("CARGO_BIN_EXE_roce")]).args(programs);
     for variable in softroce::runtime::VARIABLES {
         namespace.env_remove(variable.name);
     }
-    let ends = if ends == Server::Ends { "ends" } else { "stays" };
     let ended = namespace.arg(scratch("rdmacm-server.txt")).arg(ends).output().unwrap();
-    let (said, wrong) = (text(&ended.stdout), text(&ended.stderr));
-    assert!(ended.status.success(), "{options} {server}, {client}: {said}\n{wrong}");
-    said + &wrong
+    (ended.status.success(), text(&ended.stdout) + &text(&ended.stderr))
 }
 
 fn pair(server: &str, client: &str) -> String {
@@ -128,7 +146,16 @@ fn perftest_connects_by_the_connection_manager() {
     for program in
         ["ib_write_bw -R -F -n 200", "ib_read_lat -R -F -n 200", "ib_send_bw -R -F -n 200 -c UD"]
     {
-        let said = pair(program, &format!("{program} 127.0.0.1"));
+        let attempt =
+            || in_namespace(PERFTEST, ["", program, &format!("{program} 127.0.0.1")], "ends");
+        let (mut ended, mut said) = attempt();
+        for _ in 1..MAX_PERFTEST_ATTEMPTS {
+            if ended {
+                break;
+            }
+            (ended, said) = attempt();
+        }
+        assert!(ended, "{program}: {said}");
         assert!(said.contains("rdma_cm QPs\t : ON"), "{program}: {said}");
     }
 }
