@@ -10,7 +10,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use roce::{Listener, alone, command, error, golden, json, lines, roce, scratch, stderr};
+use roce::{
+    Listener, alone, command, copy_command, error, golden, json, lines, roce, scratch, stderr,
+};
 
 /// Runs a command, closes the pipe of its output after the first byte, and returns exit status and standard error.
 fn read_one_byte(args: &[&str]) -> (Option<i32>, String) {
@@ -216,7 +218,7 @@ fn run_has_the_exit_statuses_of_env() {
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir(&dir).unwrap();
     let command = dir.join("roce");
-    fs::copy(env!("CARGO_BIN_EXE_roce"), &command).unwrap();
+    copy_command(&command);
     for library in ["libibverbs.so", "libsoftroce_paths.so"] {
         fs::write(dir.join(library), "").unwrap();
     }

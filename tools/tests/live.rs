@@ -18,7 +18,7 @@ use std::thread;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, geteuid, mkfifo};
-use roce::{Listener, alone, command, error, json, lines, roce, scratch, stderr};
+use roce::{Listener, alone, command, copy_command, error, json, lines, roce, scratch, stderr};
 use serde_json::Value;
 use softroce::runtime::control::{Client, Request, sockets};
 use softroce::verbs::*;
@@ -345,7 +345,7 @@ fn device_of_another_user_is_neither_listed_nor_captured() {
     // The command may be in a folder of root.
     let copy = tempfile::Builder::new().prefix("roce").tempdir_in("/tmp").unwrap();
     let bin = copy.path().join("roce");
-    fs::copy(env!("CARGO_BIN_EXE_roce"), &bin).unwrap();
+    copy_command(&bin);
     let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(copy.path(), everyone).unwrap();
     let other = |args: &[&str]| {

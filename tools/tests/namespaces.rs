@@ -161,6 +161,8 @@ fn an_ipv6_host_is_examined_alike() {
     let script = r#"
         ip link set lo up
         ip addr add fd77::1/128 dev lo nodad; ip addr add fd77::2/128 dev lo nodad
+        # The kernel adds the routes a moment later.
+        timeout 20 sh -c 'until ip route get fd77::1 && ip route get fd77::2; do :; done' >/dev/null 2>&1
         exec 3< <(exec "$ROCE" doctor --listen --ip fd77::1 -p 0 --announce --json)
         read -r port <&3
         "$ROCE" doctor fd77::1 --ip fd77::2 -p "$port" --json
@@ -178,6 +180,8 @@ fn every_transport_plays_over_ipv6_and_over_routers() {
     let over_ipv6 = r#"
         ip link set lo up
         ip addr add fd77::1/128 dev lo nodad; ip addr add fd77::2/128 dev lo nodad
+        # The kernel adds the routes a moment later.
+        timeout 20 sh -c 'until ip route get fd77::1 && ip route get fd77::2; do :; done' >/dev/null 2>&1
         for transport in rc uc ud; do
             game="--transport $transport -n 20 --chk --json"
             exec 3< <(exec "$ROCE" pingpong $game --ip fd77::1 -p 0 --announce)

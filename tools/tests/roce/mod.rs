@@ -32,6 +32,13 @@ pub(crate) fn listens(port: u16) -> bool {
     })
 }
 
+/// Copies the command to `path`. Another process writes the file: a descriptor of this one could be inherited by a child of
+/// another test, and the kernel executes no file that is open for writing (`ETXTBSY`).
+pub(crate) fn copy_command(path: &Path) {
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_roce")).arg(path).status().unwrap();
+    assert!(copied.success(), "cp to {}", path.display());
+}
+
 /// Returns the command, without its variables in the environment.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));
