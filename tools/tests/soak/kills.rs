@@ -82,9 +82,13 @@ impl Program {
         }
     }
 
-    /// Signal by which a side may end that loses its peer: UCX aborts on an error of an endpoint without a handler.
-    fn signal(self) -> Option<i32> {
-        (self == Self::Ucx).then_some(Signal::SIGABRT as i32)
+    /// Signals by which a side may end that loses its peer: UCX aborts on an error of an endpoint without a handler, and its
+    /// benchmark writes to the TCP connection of the sides.
+    fn signals(self) -> &'static [Signal] {
+        match self {
+            Self::Ucx => &[Signal::SIGABRT, Signal::SIGPIPE],
+            _ => &[],
+        }
     }
 }
 
@@ -328,7 +332,11 @@ impl Pair<'_> {
         let allowed = self.program.statuses();
         let is_allowed = |status: ExitStatus| {
             status.code().is_some_and(|code| allowed.contains(&code))
-                || status.signal().is_some() && status.signal() == self.program.signal()
+                || self
+                    .program
+                    .signals()
+                    .iter()
+                    .any(|signal| status.signal() == Some(*signal as i32))
         };
         assert!(
             survivor.is_none_or(is_allowed) && !ends.text.contains("panicked"),
