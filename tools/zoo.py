@@ -249,8 +249,9 @@ What programs do on any adapter, and surprises here:
 - Mooncake's `transfer_engine_bench` takes some 10 ms a batch on two processors, whatever is in it. Its thread that submits
   and both that transfer poll without a pause, mostly in code of their own. They share the processors in time slices of
   milliseconds, and a batch passes from one to the other and back. Threads that wait for TCP sleep, and run as soon as data is there.
-- Ceph 16: a command or an OSD sometimes starts with `EPERM` ("problem getting command descriptions", "wrong fsid"): it sends
-  its command before it has the map of the monitors. Two of 20 commands did so over RDMA, none of 20 over TCP. Start it again.
+- Ceph 16: a command or an OSD sometimes ends with `EPERM` ("problem getting command descriptions", "wrong fsid"): the
+  monitor refuses a command without the identifier of the cluster. Two of 20 commands ended so over RDMA, none of 20 over
+  TCP; the cause is not known. Start it again.
 - `ucx_perftest` waits forever if its peer ends before both are connected, over TCP too, and ends with `SIGABRT` later.
 - A program that ends as soon as it has what it wants, such as `ibv_rc_pingpong`, does not answer when its last
   acknowledgement is lost: its peer fails with `IBV_WC_RETRY_EXC_ERR`.

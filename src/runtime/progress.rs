@@ -27,7 +27,8 @@
 //!   waits for its memory to change.
 //! * **Watch**: the thread sleeps on its eventfd only, until a millisecond after the last turn of another thread; then
 //!   two and four milliseconds while turns are taken, because each check takes the CPU from the polling thread. So the
-//!   thread sends pending packets of a turn after four milliseconds at the latest.
+//!   thread sends pending packets of a turn after four milliseconds at the latest. After two checks in a row that find
+//!   waiting packets and no recent turn it returns to the socket: the program polls too rarely.
 //! * **Parked**: the thread sleeps on its eventfd without limit. A waiting thread of the program drives the device: it
 //!   sleeps on the port's descriptors itself, because a wake-up by another thread takes ten times as long.
 //!
@@ -456,7 +457,8 @@ impl Shard {
         Instant::from_nanos(self.last_turn.load(Ordering::Relaxed))
     }
 
-    /// Sleeps until `event_fd`, a packet if `on_port`, `until`, or a signal.
+    /// Sleeps until the eventfd of `sleeper`, a packet if `on_port`, `until`, or a signal. Meanwhile handles the further
+    /// descriptor of `sleeper`.
     fn sleep(
         &self,
         sleeper: &Sleeper,

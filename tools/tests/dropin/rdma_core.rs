@@ -21,8 +21,8 @@ const UNPACK: &str = "
     else apt-get -q download python3-pyverbs; dpkg-deb -x *.deb .; cp -r .$installed tests; fi
     gunzip tests/*.gz";
 
-/// Runs the tests of librdmacm, whose sides need 127.0.0.1: a process keeps the address of its device, and another test
-/// may have it.
+/// Runs the tests of librdmacm in a namespace. Their sides need 127.0.0.1, and a process keeps the address of its device, so
+/// another test may have it.
 const RDMACM: &str = r#"
 ip link set lo up
 "$0" run -- timeout 90 /usr/bin/python3 "$1/rdma_core.py" softroce0 0 "$1" rdmacm
