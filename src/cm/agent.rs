@@ -7,7 +7,7 @@ use crate::engine::{OutgoingMad, ReceivedMad};
 use crate::ids::{Gid, Mtu, PKey};
 use crate::psn::Psn;
 use crate::time::Instant;
-use crate::wire::cm::{Body, CommId, Message};
+use crate::wire::cm::{Body, CommId, Message, ServiceId};
 
 use super::conn::Role;
 use super::counters::Counters;
@@ -123,6 +123,11 @@ impl Agent {
         let of_conn = || self.conns.get(id).filter(|conn| !conn.is_destroyed);
         let of_listener = || self.listeners.get(id).map(|_| State::Listen);
         of_conn().map(|conn| conn.state).or_else(of_listener).or_else(|| self.services.state(id))
+    }
+
+    /// Returns the services with a listener, sorted.
+    pub fn listening(&self) -> Vec<ServiceId> {
+        self.listeners.services()
     }
 
     /// Returns the number of ids, those that only the agent keeps included.

@@ -54,6 +54,13 @@ impl Listeners {
         self.listeners.len()
     }
 
+    /// Returns the services, sorted. One with several listeners is there once.
+    pub(super) fn services(&self) -> Vec<ServiceId> {
+        let mut services: Vec<_> = self.by_service.keys().copied().collect();
+        services.sort_unstable_by_key(|service| service.0);
+        services
+    }
+
     /// Adds a listener.
     pub(super) fn insert(
         &mut self,

@@ -45,6 +45,22 @@ impl PortSpace {
         Self::ALL.into_iter().find(|space| *space as u16 == number)
     }
 
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Ib => "IB",
+        }
+    }
+
+    /// Returns the port space and the port of a service ID; `None` for a service ID of another kind.
+    pub fn of_service(service: ServiceId) -> Option<(Self, u16)> {
+        let number = u16::try_from(service.0 >> 16).ok()?;
+        let [.., high, low] = service.0.to_be_bytes();
+        Some((Self::new(number)?, u16::from_be_bytes([high, low])))
+    }
+
     /// Returns the service ID of a port.
     pub const fn service_id(self, port: u16) -> ServiceId {
         ServiceId((self as u64) << 16 | port as u64)

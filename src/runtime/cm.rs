@@ -24,21 +24,36 @@ pub(crate) trait CmSink: fmt::Debug + Send + Sync {
     /// Handles an event of a connection. For a request, `conn` is new, and the sink is the listener's.
     fn handle(self: Arc<Self>, conn: ConnId, event: Event);
 
-    /// Handles the failure of the device.
+    /// Handles the failure of the device. An attached id with a connection gets this twice.
     fn fail(self: Arc<Self>);
 }
 
-/// Undelivered events of an agent, and the sinks of its connections.
+/// Undelivered events of an agent, the sinks of its connections, and the ids that are attached to the device.
 #[derive(Debug, Default)]
 pub(crate) struct CmEvents {
     sinks: Mutex<HashMap<ConnId, Weak<dyn CmSink>>>,
     /// Number of sinks.
     count: AtomicUsize,
+    /// Ids of the device, by number.
+    attached: Mutex<HashMap<u64, Weak<dyn CmSink>>>,
     pending: Mutex<VecDeque<(ConnId, Event)>>,
     /// Held by the thread that delivers.
     delivery: Mutex<()>,
     /// The thread that delivers.
     deliverer: Mutex<Option<ThreadId>>,
+}
+
+/// Registration of an id at its device. Dropping it ends the registration.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    events: Arc<CmEvents>,
+    id: u64,
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        lock(&self.events.attached).remove(&self.id);
+    }
 }
 
 /// Connections of requests that have lost their listener.
@@ -62,11 +77,20 @@ impl CmEvents {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Reports the failure of the device to every sink, and removes it. Without the shard's lock.
+    /// Attaches an id without a connection, by its number: it learns of the failure of the device. Under the shard's lock,
+    /// so that no failure comes before.
+    pub(crate) fn attach(self: &Arc<Self>, id: u64, sink: Weak<dyn CmSink>) -> Attachment {
+        lock(&self.attached).insert(id, sink);
+        Attachment { events: Arc::clone(self), id }
+    }
+
+    /// Reports the failure of the device to every sink and every attached id, and removes them. Without the shard's lock.
     pub(crate) fn fail(&self) {
         let sinks = std::mem::take(&mut *lock(&self.sinks));
         self.count.store(0, Ordering::Relaxed);
-        sinks.into_values().filter_map(|sink| sink.upgrade()).for_each(CmSink::fail);
+        let attached = std::mem::take(&mut *lock(&self.attached));
+        let all = sinks.into_values().chain(attached.into_values());
+        all.filter_map(|sink| sink.upgrade()).for_each(CmSink::fail);
     }
 
     /// Removes the sink of a connection.

@@ -333,6 +333,12 @@ impl Shard {
         self.progress.unregister_task();
     }
 
+    /// Returns whether passengers, tasks or threads at descriptors wait.
+    #[cfg(test)]
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.progress.has_waiters()
+    }
+
     /// Returns whether a waiting thread drives the shard.
     pub(crate) fn is_driven(&self) -> bool {
         self.progress.is_driven()

@@ -429,12 +429,10 @@ impl Shard {
         let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         core.close_queues();
         let wakers = core.rings.take_wakers();
-        let cm_events = core.cm_events();
+        let cm_events = Arc::clone(core.cm_events());
         drop(core);
         wakers.into_iter().for_each(Waker::wake);
-        if let Some(events) = cm_events {
-            events.fail();
-        }
+        cm_events.fail();
         self.driver.event_fd.ring();
         self.thread.event_fd.ring();
     }

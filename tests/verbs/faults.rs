@@ -370,17 +370,58 @@ fn panic_of_the_device_thread_fails_the_device_and_flushes() {
 }
 
 #[test]
-fn ids_of_a_failed_device_get_its_removal() {
-    let (a, b, _trap) = trapped();
+fn each_id_of_a_failed_device_gets_its_removal_once() {
+    let (a, b, trap) = trapped();
+    trap.store(false, Ordering::SeqCst);
     let channel = cm::EventChannel::new().unwrap();
-    let listener = cm::Id::create_on(&a.ctx, &channel, cm::PortSpace::Tcp, QpType::Rc).unwrap();
-    listener.bind((a.ctx.ip(), 0).into()).unwrap();
+    let id = || cm::Id::create_on(&a.ctx, &channel, cm::PortSpace::Tcp, QpType::Rc).unwrap();
+    let next = |expected: fn(&cm::EventKind) -> bool| {
+        let event = channel.wait(WAIT_LIMIT).unwrap();
+        assert!(expected(&event.kind), "{event:?}");
+        event.id
+    };
+    // Neither of these has a device.
+    let (idle, unbound) = (id(), id());
+    unbound.bind("0.0.0.0:0".parse().unwrap()).unwrap();
+    let (bound, listener) = (id(), id());
+    for bound in [&bound, &listener] {
+        bound.bind((a.ctx.ip(), 0).into()).unwrap();
+    }
     listener.listen(1).unwrap();
+    // No listener has port 1.
+    let (resolved, refused) = (id(), id());
+    for id in [&resolved, &refused] {
+        id.resolve_addr(None, (b.ctx.ip(), 1).into(), WAIT_LIMIT).unwrap();
+        next(|kind| *kind == cm::EventKind::AddrResolved);
+    }
+    refused.resolve_route(WAIT_LIMIT).unwrap();
+    next(|kind| *kind == cm::EventKind::RouteResolved);
+    refused.connect(&cm::ConnectParam::default()).unwrap();
+    next(|kind| matches!(kind, cm::EventKind::Rejected { .. }));
+    // The program has not accepted this request, so its id has no events.
+    let qp = b.pd.create_qp(&QpConfig::rc(&b.cq)).unwrap();
+    let peer = listener.local_addr().unwrap();
+    let connecting = cm::Connecting::start(&b.ctx, peer, &qp, &cm::Connect::default()).unwrap();
+    let requested = next(|kind| matches!(kind, cm::EventKind::ConnectRequest(_)));
+
+    trap.store(true, Ordering::SeqCst);
     b.send(SendRequest::write(1, b.mr.sge(..8), a.mr.remote(0)));
-    let event = channel.wait(WAIT_LIMIT).unwrap();
-    assert!(event.id == listener && event.kind == cm::EventKind::DeviceRemoval, "{event:?}");
+    let expected = [&bound, &listener, &resolved, &refused].map(cm::Id::number);
+    let mut removed = expected.map(|_| next(|kind| *kind == cm::EventKind::DeviceRemoval).number());
+    removed.sort_unstable();
+    assert_eq!(removed, expected);
     assert_eq!(b.end(), (1, WcStatus::RetryExcErr));
-    drop((event, listener));
+    assert_eq!(channel.poll().map(|event| event.kind), None);
+
+    const ENODEV: i32 = 19;
+    let errors = [
+        idle.bind((a.ctx.ip(), 0).into()),
+        unbound.resolve_addr(None, (b.ctx.ip(), 1).into(), WAIT_LIMIT),
+        bound.listen(1),
+        resolved.resolve_route(WAIT_LIMIT),
+    ];
+    assert_eq!(errors.map(|error| error.unwrap_err().errno()), [ENODEV; 4]);
+    drop((idle, unbound, bound, listener, resolved, refused, requested, connecting));
     has_failed(a, &[7]);
 }
 

@@ -409,6 +409,26 @@ fn top_prints_rates_and_counters_of_devices_and_queue_pairs() {
 }
 
 #[test]
+fn status_lists_the_listeners_of_the_connection_manager() {
+    let pair = Pair::open();
+    let any = "0.0.0.0:0".parse().unwrap();
+    let service = cm::ServiceListener::bind(&pair.a, any).unwrap();
+    let listener = cm::Listener::bind(&pair.a, any).unwrap();
+    let [tcp, udp] = [listener.local_addr(), service.local_addr()].map(|at| at.port());
+    let listed = |found: &Value| {
+        let all = found["listeners"].as_array().unwrap().clone();
+        all.iter().map(|listener| listener.to_string()).collect::<Vec<_>>()
+    };
+    let line = |space: &str, port: u16| format!(r#"{{"port":{port},"port_space":"{space}"}}"#);
+    let expected = [line("TCP", tcp), line("UDP", udp)];
+    assert_eq!(listed(&device(&pair.ip())), expected);
+    drop(service);
+    assert_eq!(listed(&device(&pair.ip())), expected[..1]);
+    let printed = json(&["top", "--once", "--json", "--filter", &pair.ip()]);
+    assert_eq!(listed(&printed[0]["devices"][0]), expected[..1]);
+}
+
+#[test]
 fn top_draws_a_terminal_and_restores_it() {
     let pair = Pair::open();
     // The keys are read once `top` runs: the terminal keeps them.

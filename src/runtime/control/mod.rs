@@ -10,7 +10,7 @@
 //!
 //! ```text
 //! ──▶ softroce 1 status
-//! ◀── {"version":1,"device":"softroce0","ip":"127.0.0.1",…,"qps":[{"qp":17,"type":"RC",…}]}
+//! ◀── {"version":1,"device":"softroce0","ip":"127.0.0.1",…,"listeners":[…],"qps":[{"qp":17,"type":"RC",…}]}
 //! ──▶ softroce 1 capture snap_len=128 qp=17
 //! ◀── {"version":1,"device":"softroce0",…}
 //! ◀── records: a RecordHeader and the packet, which begins with the IP header

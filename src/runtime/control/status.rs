@@ -1,5 +1,6 @@
 //! State and counters of a device as JSON.
 
+use crate::cm::{PortSpace, ServiceId};
 use crate::counter::Counter;
 use crate::engine::QpActivity;
 use crate::port::{Datapath, PortCounters};
@@ -23,15 +24,17 @@ pub(super) fn refusal(reason: &str) -> String {
     versioned().text("error", reason).end()
 }
 
-/// Adds what changes to the properties of a device: counters, other than those at 0, and queue pairs.
+/// Adds what changes to the properties of a device: counters, other than those at 0, queue pairs, and listeners of the
+/// connection manager.
 pub(super) fn status(about: Object, shards: &Shards) -> Result<String, DeviceError> {
     let (mut protocol, mut port) = (Counters::default(), PortCounters::default());
-    let (mut qps, mut captures) = (Vec::new(), 0);
+    let (mut qps, mut listening, mut captures) = (Vec::new(), Vec::new(), 0);
     for shard in shards.iter() {
         shard.with(|core, _| {
             protocol += &core.engine.counters();
             port += &core.port.counters();
             qps.extend(core.engine.activity_by_qp());
+            listening.extend(core.listening());
             captures = captures.max(core.port.attached());
         })?;
     }
@@ -41,8 +44,14 @@ pub(super) fn status(about: Object, shards: &Shards) -> Result<String, DeviceErr
         .raw("captures", captures)
         .raw("time_ns", clock::now().as_nanos())
         .raw("counters", counted(counters))
+        .list("listeners", listening.iter().filter_map(|service| listener(*service)))
         .list("qps", qps.iter().map(qp))
         .end())
+}
+
+fn listener(service: ServiceId) -> Option<String> {
+    let (port_space, port) = PortSpace::of_service(service)?;
+    Some(Object::new().text("port_space", port_space.name()).raw("port", port).end())
 }
 
 fn qp(activity: &QpActivity) -> String {

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::cm::{Agent, AgentConfig, Counters, Guid};
+use crate::cm::{Agent, AgentConfig, Counters, Guid, ServiceId};
 use crate::ids::Qpn;
 use crate::port::Control;
 use crate::runtime::cm::CmEvents;
@@ -45,7 +45,7 @@ impl Core {
             active_mtu: engine.active_mtu,
             ..AgentConfig::new(Guid::of(ip), ip)
         };
-        Ok(Cm { agent: Agent::new(config, random()?), events: Arc::default() })
+        Ok(Cm { agent: Agent::new(config, random()?), events: Arc::clone(&self.cm.events) })
     }
 
     /// Moves datagrams, first packets and events between engine and agent. The first datagram creates the agent, which
@@ -99,9 +99,14 @@ impl Core {
         self.cm.cm.as_ref().map(|cm| *cm.agent.counters()).unwrap_or_default()
     }
 
-    /// Returns the events of the connection manager, once it is in use.
-    pub(crate) fn cm_events(&self) -> Option<Arc<CmEvents>> {
-        self.cm.cm.as_ref().map(|cm| Arc::clone(&cm.events))
+    /// Returns the services with a listener, sorted.
+    pub(crate) fn listening(&self) -> Vec<ServiceId> {
+        self.cm.cm.as_ref().map(|cm| cm.agent.listening()).unwrap_or_default()
+    }
+
+    /// Returns the events of the connection manager.
+    pub(crate) fn cm_events(&self) -> &Arc<CmEvents> {
+        &self.cm.events
     }
 
     /// Handles the first packet of a queue pair of the device, of any shard.

@@ -24,6 +24,8 @@ pub(crate) type FirstPackets = SmallVec<[Qpn; 4]>;
 pub(super) struct CmSlot {
     /// Shard 0 has it, from its first use on.
     pub(super) cm: Option<Box<Cm>>,
+    /// Events of the agent, and the ids of the device, which may come before it.
+    pub(super) events: Arc<CmEvents>,
     /// Queue pairs for the agent of shard 0, if this is another shard.
     pub(super) first_packets: FirstPackets,
     /// The agent has events that are not delivered.
@@ -51,7 +53,7 @@ impl CmSlot {
     /// Takes the undelivered events, if there are any.
     pub(super) fn take_events(&mut self) -> Option<Arc<CmEvents>> {
         let has_events = std::mem::take(&mut self.has_events);
-        self.cm.as_ref().filter(|_| has_events).map(|cm| Arc::clone(&cm.events))
+        has_events.then(|| Arc::clone(&self.events))
     }
 
     /// Takes the queue pairs for the agent of shard 0.

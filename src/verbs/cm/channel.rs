@@ -1,12 +1,10 @@
 //! Event channels.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::runtime::{
-    Device, DeviceError, EventFd, OnSignal, Queue, ShardSet, WaitOutcome, ends_call, now,
-};
+use crate::runtime::{DeviceError, EventFd, OnSignal, Queue, WaitOutcome, ends_call, now};
 use crate::sync::Mutex;
 use crate::sync::wakers::Wakers;
 use crate::sys::{Woken, sleep_on};
@@ -15,7 +13,7 @@ use crate::verbs::Context;
 use crate::verbs::cm::Error;
 use crate::verbs::cm::device::Opener;
 use crate::verbs::cm::event::EventKind;
-use crate::verbs::cm::inner::{ChannelInner, Id, Owner, Queued, lock};
+use crate::verbs::cm::inner::{ChannelInner, Id, Owner, Queued};
 
 /// Receives the events of ids.
 ///
@@ -140,7 +138,7 @@ impl Events {
                 event_fd: OnceLock::new(),
                 wakers: Wakers::new(),
                 opener,
-                devices: Mutex::default(),
+                receivers: Mutex::default(),
             }),
         }
     }
@@ -250,24 +248,45 @@ impl AsRawFd for EventChannel {
     }
 }
 
-/// Registration of a waiting thread or task with the devices of a channel, so that their threads receive.
-#[derive(Debug, Default)]
-pub(super) struct Receiving(Vec<Arc<Device>>);
+/// Registration of a waiting thread or task at the devices of a channel, so that their threads receive.
+#[derive(Debug)]
+pub(super) struct Receiving(Arc<ChannelInner>);
 
 impl Receiving {
-    pub(super) fn of(channel: &ChannelInner) -> Self {
-        let devices: Vec<_> = lock(&channel.devices).iter().filter_map(Weak::upgrade).collect();
-        for device in &devices {
-            device.shards.register_waiter(ShardSet::of(0));
-        }
-        Self(devices)
+    pub(super) fn of(channel: &Arc<ChannelInner>) -> Self {
+        channel.register_waiter();
+        Self(Arc::clone(channel))
     }
 }
 
 impl Drop for Receiving {
     fn drop(&mut self) {
-        for device in &self.0 {
-            device.shards.unregister_waiter(ShardSet::of(0));
-        }
+        self.0.unregister_waiter();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cm::PortSpace;
+    use crate::engine::QpType;
+    use crate::verbs::OpenOptions;
+
+    #[test]
+    fn device_that_a_waited_for_channel_gets_receives_too() {
+        let context = Context::open(OpenOptions::loopback()).unwrap();
+        let device = || &context.inner.device.shards;
+        let channel = EventChannel::new().unwrap();
+        let create = || Id::create_on(&context, &channel, PortSpace::Tcp, QpType::Rc).unwrap();
+        let waiting = Receiving::of(&channel.events.inner);
+        assert!(!device().first().has_waiters());
+        // The second id adds no device.
+        let _ids = [create(), create()];
+        assert!(device().first().has_waiters());
+        let further = Receiving::of(&channel.events.inner);
+        drop(waiting);
+        assert!(device().first().has_waiters());
+        drop(further);
+        assert!(!device().first().has_waiters());
     }
 }

@@ -188,6 +188,8 @@ impl Error {
             Self::Agent(cm::Error::ServiceInUse(_)) => libc::EADDRINUSE,
             Self::Agent(cm::Error::TooMany { .. }) => libc::ENOMEM,
             Self::Agent(_) => libc::EINVAL,
+            // Linux' rdma_cm loses its devices when they go.
+            Self::Verbs(verbs::Error::Device(_)) => libc::ENODEV,
             Self::Verbs(error) => error.errno(),
             Self::Rejected { .. } | Self::NotResolved { .. } => libc::ECONNREFUSED,
             Self::Unreachable { .. } => libc::ETIMEDOUT,

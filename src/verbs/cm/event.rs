@@ -53,7 +53,7 @@ pub enum EventKind {
         /// Whether the peer requested or confirmed it.
         answered: bool,
     },
-    /// The device has failed.
+    /// The device has failed. Each id with a device gets this once, and the program destroys the id.
     DeviceRemoval,
     /// The id has joined a multicast group.
     MulticastJoined(MulticastGroup),

@@ -8,8 +8,8 @@ use std::task::Waker;
 use crate::cm::{BindId, CmPath, ConnId, PortSpace};
 use crate::engine::QpType;
 use crate::ids::QKey;
-use crate::runtime::cm::CmEvents;
-use crate::runtime::{Device, EventFd, Queue};
+use crate::runtime::cm::{Attachment, CmEvents};
+use crate::runtime::{Device, EventFd, Queue, ShardSet};
 use crate::sync::Mutex;
 use crate::sync::wakers::Wakers;
 use crate::time::AckTimeout;
@@ -42,8 +42,23 @@ pub(super) struct ChannelInner {
     pub(super) wakers: Wakers,
     /// Opens the device of ids without one.
     pub(super) opener: Opener,
-    /// Devices of the channel's ids. Their threads receive while a thread waits for events.
-    pub(super) devices: Mutex<Vec<Weak<Device>>>,
+    pub(super) receivers: Mutex<Receivers>,
+}
+
+/// Devices of a channel's ids. Their threads receive while threads or tasks wait for events of the channel.
+#[derive(Debug, Default)]
+pub(super) struct Receivers {
+    devices: Vec<Weak<Device>>,
+    /// Number of waiting threads and tasks. Each of them is registered at each of the devices.
+    waiters: usize,
+}
+
+impl Receivers {
+    /// Returns the devices that are still open.
+    fn devices(&mut self) -> Vec<Arc<Device>> {
+        self.devices.retain(|device| device.strong_count() > 0);
+        self.devices.iter().filter_map(Weak::upgrade).collect()
+    }
 }
 
 impl ChannelInner {
@@ -70,13 +85,33 @@ impl ChannelInner {
         withdrawn
     }
 
-    /// Adds a device.
+    /// Adds a device. Threads that wait already rely on its thread too.
     pub(super) fn add_device(&self, device: &Arc<Device>) {
-        let mut devices = lock(&self.devices);
-        devices.retain(|known| known.strong_count() > 0);
-        if !devices.iter().any(|known| known.as_ptr() == Arc::as_ptr(device)) {
-            devices.push(Arc::downgrade(device));
+        let mut receivers = lock(&self.receivers);
+        if receivers.devices.iter().any(|known| known.as_ptr() == Arc::as_ptr(device)) {
+            return;
         }
+        receivers.devices.push(Arc::downgrade(device));
+        (0..receivers.waiters).for_each(|_| device.shards.register_waiter(ShardSet::of(0)));
+    }
+
+    /// Registers a thread or task that waits for events.
+    pub(super) fn register_waiter(&self) {
+        let mut receivers = lock(&self.receivers);
+        receivers.waiters += 1;
+        let devices = receivers.devices();
+        devices.iter().for_each(|device| device.shards.register_waiter(ShardSet::of(0)));
+        // Before the handles on devices, one of which may be the last.
+        drop(receivers);
+    }
+
+    /// Ends [`register_waiter`](Self::register_waiter).
+    pub(super) fn unregister_waiter(&self) {
+        let mut receivers = lock(&self.receivers);
+        receivers.waiters -= 1;
+        let devices = receivers.devices();
+        devices.iter().for_each(|device| device.shards.unregister_waiter(ShardSet::of(0)));
+        drop(receivers);
     }
 }
 
@@ -124,6 +159,8 @@ pub(super) struct IdState {
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) context: Option<Context>,
+    /// Registration at the device of `context`, from a bind or an address on.
+    pub(super) attachment: Option<Attachment>,
     pub(super) path: Option<CmPath>,
     pub(super) qkey: QKey,
     pub(super) groups: Vec<Membership>,
@@ -196,6 +233,8 @@ pub(super) struct IdInner {
     pub(super) reported: AtomicU32,
     /// The id has ended in the agent.
     pub(super) is_ended: AtomicBool,
+    /// The id has reported the failure of its device.
+    pub(super) is_removed: AtomicBool,
 }
 
 impl IdInner {
@@ -222,6 +261,7 @@ impl IdInner {
                 local: None,
                 peer: None,
                 context: None,
+                attachment: None,
                 path: None,
                 qkey: DEFAULT_QKEY,
                 groups: Vec::new(),
@@ -231,6 +271,7 @@ impl IdInner {
             is_silent: AtomicBool::new(false),
             reported: AtomicU32::new(0),
             is_ended: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
         }
     }
 

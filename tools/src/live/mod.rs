@@ -18,4 +18,4 @@ pub(crate) use capture::{pipe, run};
 pub(crate) use device::Selection;
 pub(crate) use extcap::run as run_extcap;
 pub(crate) use signals::EndSignals;
-pub(crate) use status::{QpStatus, Status, Statuses};
+pub(crate) use status::{ListenerStatus, QpStatus, Status, Statuses};

@@ -47,9 +47,21 @@ pub(crate) struct Status {
     /// Counters that are not 0.
     #[serde(default)]
     pub(crate) counters: BTreeMap<String, u64>,
+    /// Its listeners of the connection manager.
+    #[serde(default)]
+    pub(crate) listeners: Vec<ListenerStatus>,
     /// Its queue pairs.
     #[serde(default)]
     pub(crate) qps: Vec<QpStatus>,
+}
+
+/// A listener of the connection manager.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ListenerStatus {
+    /// Name of its port space.
+    pub(crate) port_space: String,
+    /// Its port.
+    pub(crate) port: u16,
 }
 
 /// State of a queue pair.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 use softroce::runtime::control::SocketName;
 
-use crate::live::{QpStatus, Status, Statuses};
+use crate::live::{ListenerStatus, QpStatus, Status, Statuses};
 
 /// Counters, by name; those at 0 may be missing.
 type Counters = BTreeMap<String, u64>;
@@ -63,6 +63,7 @@ pub(crate) struct DeviceRow {
     pub(crate) captures: u32,
     pub(crate) rates: Rates,
     pub(crate) counters: Counters,
+    pub(crate) listeners: Vec<ListenerStatus>,
     pub(crate) qps: Vec<QpRow>,
 }
 
@@ -113,6 +114,7 @@ fn device(status: &Status, before: Option<&Status>) -> DeviceRow {
         captures: status.captures,
         rates: rates(counters, load, elapsed_ns),
         counters: status.counters.clone(),
+        listeners: status.listeners.clone(),
         qps: status.qps.iter().map(qp).collect(),
     }
 }

@@ -304,6 +304,7 @@ mod tests {
             captures: 0,
             rates: rates(f64::from(pid)),
             counters: BTreeMap::new(),
+            listeners: Vec::new(),
             qps,
         };
         vec![

@@ -1,9 +1,11 @@
 //! Addresses and ports of ids, and listeners.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Weak};
 
 use crate::cm::{Bind, Listen};
 use crate::engine::QpType;
+use crate::runtime::cm::Attachment;
 use crate::verbs::Context;
 use crate::verbs::cm::Error;
 use crate::verbs::cm::device::{check_gsi, check_listener, for_bind, for_listener, has};
@@ -111,7 +113,7 @@ impl Id {
 impl IdInner {
     /// Binds an idle id. `destination` is the address of the peer, if it is known.
     pub(super) fn bind(
-        &self,
+        self: &Arc<Self>,
         state: &mut IdState,
         address: SocketAddr,
         destination: Option<IpAddr>,
@@ -138,15 +140,24 @@ impl IdInner {
             reuse_address: state.options.reuse_address,
             family_only: state.options.family_only,
         };
+        let attachment = context.as_ref().map(|context| self.attachment(context)).transpose()?;
         let (bind, port) = ports::bind(bind)?;
         let mut local = address;
         local.set_ip(ip);
         local.set_port(port);
         (state.bind, state.local, state.phase) = (Some(bind), Some(local), Phase::Bound);
+        state.attachment = attachment;
         if let Some(context) = context {
             self.attach(state, context, ip);
         }
         Ok(())
+    }
+
+    /// Registers the id at a device: it reports the failure of this device, also without a connection.
+    pub(super) fn attachment(self: &Arc<Self>, context: &Context) -> Result<Attachment, Error> {
+        let sink: Weak<Self> = Arc::downgrade(self);
+        let first = context.inner.device.shards.first();
+        Ok(first.with_old_time(|core, _| core.cm_events().attach(self.number, sink))?)
     }
 
     /// Sets the device and the own address of a bound id.

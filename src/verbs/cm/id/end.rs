@@ -27,8 +27,9 @@ impl IdInner {
         if let Some(bind) = state.bind.take() {
             ports().release(bind);
         }
-        let context = state.context.take();
+        let (context, attachment) = (state.context.take(), state.attachment.take());
         drop(state);
+        drop(attachment);
         let conn = self.take_conn();
         if let Some(conn) = &conn {
             conn.events.remove(conn.id);

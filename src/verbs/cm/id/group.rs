@@ -15,7 +15,7 @@ impl Id {
     /// # Errors
     ///
     /// [`Error::QpType`] unless UD, [`Error::State`] unless bound to a device, [`Error::Group`], [`Error::Value`] for an
-    /// address that is not a group.
+    /// address that is not a group, [`Error::Verbs`] when the device has failed.
     #[doc(alias = "rdma_join_multicast")]
     pub fn join_multicast(&self, group: SocketAddr) -> Result<MulticastId, Error> {
         let ip = group.ip().to_canonical();
@@ -32,6 +32,9 @@ impl Id {
         }
         if ip.is_ipv6() {
             return Err(Error::Group { group: ip });
+        }
+        if let Some(context) = &state.context {
+            context.inner.device.shards.check()?;
         }
         let id = MulticastId(state.next_group);
         state.next_group += 1;

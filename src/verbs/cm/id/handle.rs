@@ -47,7 +47,10 @@ impl CmSink for IdInner {
     }
 
     fn fail(self: Arc<Self>) {
-        self.report(EventKind::DeviceRemoval);
+        let is_silent = self.is_silent.load(Ordering::Relaxed);
+        if !is_silent && !self.is_removed.swap(true, Ordering::Relaxed) {
+            self.report(EventKind::DeviceRemoval);
+        }
     }
 }
 

@@ -50,6 +50,9 @@ impl Id {
             let found = format!("{from} and {}", destination.ip());
             return Err(Error::Value { what: "pair of addresses", found });
         }
+        if state.attachment.is_none() {
+            state.attachment = Some(self.inner.attachment(&device)?);
+        }
         state.peer = Some(destination);
         state.phase = Phase::AddrResolved;
         self.inner.attach(&mut state, device, from);
