@@ -10,6 +10,8 @@ mod ends;
 mod habits;
 #[path = "dropin/hostile.rs"]
 mod hostile;
+#[path = "dropin/links.rs"]
+mod links;
 #[path = "dropin/loaders.rs"]
 mod loaders;
 #[path = "dropin/namespace.rs"]

@@ -1,31 +1,14 @@
-//! Programs in a network namespace, which has any addresses, and links that the test takes down.
+//! Network namespaces, which have any addresses, and pairs of a server and a client in one.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use super::text;
 use crate::roce::{alone, scratch};
 
-/// The file gets the output of the server. The sides connect over IPv4, where the server listens.
-const PINGPONGS: &str = r#"
-ip link set lo up
-ip addr add fd00::1/128 dev lo nodad
-ip addr add fd00::2/128 dev lo nodad
-for service in rc uc ud srq xsrq; do
-    for how in -c -e; do
-        [ $service$how != xsrq-c ] || how=  # there it is something else
-        pingpong="timeout 60 ibv_${service}_pingpong -g 0 -n 200 $how"
-        "$0" run --ip fd00::1 -- $pingpong > "$1" & server=$!
-        # It does not listen at once.
-        until "$0" run --ip fd00::2 -- $pingpong 127.0.0.1 2> /dev/null; do kill -0 $server; done
-        wait $server
-        cat "$1"
-    done
-done
-"#;
-
-/// Runs a script, which gets the command and a file.
-pub(super) fn in_namespace(script: &str, file: &Path) -> Output {
+/// Returns the command that runs a script of bash in a network namespace of its own. There `$0` is `roce`, and arguments
+/// follow.
+pub(super) fn namespace(script: &str) -> Command {
     let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
     let mut namespace = Command::new("unshare");
     namespace.arg(if is_root { "-n" } else { "-rn" });
@@ -33,55 +16,170 @@ pub(super) fn in_namespace(script: &str, file: &Path) -> Output {
     for variable in softroce::runtime::VARIABLES {
         namespace.env_remove(variable.name);
     }
-    namespace.arg(file).output().unwrap()
+    namespace
 }
 
-#[test]
-#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
-fn pingpongs_over_ipv6() {
-    let _alone = alone();
-    let ended = in_namespace(PINGPONGS, &scratch("pingpong-ipv6.txt"));
-    let said = text(&ended.stdout);
-    assert!(ended.status.success(), "{said}\n{}", text(&ended.stderr));
-    for (line, least) in [("remote address:", 16), ("200 iters in", 16), ("success", 4)] {
-        let found = said.lines().filter(|said| said.contains(line)).count();
-        assert!(found >= least, "{line} {found}: {said}");
-    }
-    assert!(!said.contains("invalid data") && !said.contains("::ffff:"), "{said}");
+/// Addresses of a pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Network {
+    /// The loopback addresses that the sides choose.
+    #[default]
+    Loopback,
+    /// `fd00::1` and `fd00::2`, of the loopback interface.
+    Ipv6,
+    /// 10.9.8.1 and 10.9.8.2, of a virtual Ethernet link: libfabric uses no loopback interface.
+    Ethernet,
 }
 
-/// The far end of a link goes down and up, then the address is removed and added again.
-const WATCH: &str = r#"
+/// Commands that make a link with the addresses of [`Network::Ethernet`].
+pub(super) const ETHERNET: &str = "
 ip link set lo up
 ip link add near type veth peer name far
-ip addr add 10.9.8.7/24 dev near
+ip addr add 10.9.8.1/24 dev near
+ip addr add 10.9.8.2/24 dev near
 ip link set near up
 ip link set far up
-coproc watch { exec "$0" run --ip 10.9.8.7 -- timeout 60 stdbuf -oL ibv_asyncwatch; }
-pid=$watch_PID
-told() { for _ in $(seq $1); do read -r line <&${watch[0]}; echo "$line"; done; }
-told 1
-ip link set far down; told 1
-ip link set far up; told 1
-ip addr del 10.9.8.7/24 dev near; told 2
-ip addr add 10.9.8.7/24 dev near; told 2
-kill $pid
+";
+
+impl Network {
+    /// Returns the commands that make the addresses.
+    fn commands(self) -> &'static str {
+        match self {
+            Self::Loopback => "ip link set lo up",
+            Self::Ipv6 => {
+                "ip link set lo up\n\
+                 ip addr add fd00::1/128 dev lo nodad\n\
+                 ip addr add fd00::2/128 dev lo nodad"
+            }
+            Self::Ethernet => ETHERNET,
+        }
+    }
+
+    /// Returns the options of `roce run` for the server and the client.
+    fn options(self) -> [&'static str; 2] {
+        match self {
+            Self::Loopback => ["", ""],
+            Self::Ipv6 => ["--ip=fd00::1", "--ip=fd00::2"],
+            Self::Ethernet => ["--ip=10.9.8.1", "--ip=10.9.8.2"],
+        }
+    }
+}
+
+/// The sign that a server accepts clients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Ready {
+    /// Its device has a listener of the connection manager.
+    #[default]
+    Listener,
+    /// It listens at a TCP port.
+    Tcp(u16),
+    /// It has joined an IPv4 group.
+    Group(&'static str),
+}
+
+impl Ready {
+    /// Returns the arguments of `ready.py`.
+    fn arguments(self) -> String {
+        match self {
+            Self::Listener => "listener".to_owned(),
+            Self::Tcp(port) => format!("tcp {port}"),
+            Self::Group(address) => format!("group {address}"),
+        }
+    }
+}
+
+/// The end of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum End {
+    /// It ends after its client, and must succeed.
+    #[default]
+    Alone,
+    /// It ends by a signal once the client has ended. It has no check, because a signal ends that too.
+    Signal(&'static str),
+}
+
+/// Runs the server, and once it is ready the client. Prints the output of the client, then that of the server.
+const PAIR: &str = r#"
+server=$1 client=$2 script=$3 ready=$4 file=$5 preload=$6 signal=$7
+LD_PRELOAD=$preload "$0" run $server > "$file" 2>&1 & pid=$!
+trap 'kill $pid 2> /dev/null || :; cat "$file"' EXIT
+python3 "$script" $pid $ready
+LD_PRELOAD=$preload "$0" run $client
+[ -z "$signal" ] || kill -$signal $pid
+wait $pid || [ -n "$signal" ]
 "#;
 
-#[test]
-#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
-fn asyncwatch_sees_the_link_and_the_address_go_and_come() {
-    let ended = in_namespace(WATCH, &scratch("unused"));
-    let said = text(&ended.stdout);
-    assert!(ended.status.success(), "{said}\n{}", text(&ended.stderr));
-    let mut lines = said.lines();
-    assert!(lines.next().unwrap().starts_with("softroce0: async event FD "), "{said}");
-    let events: Vec<_> = lines.map(|line| line.split_whitespace().nth(1).unwrap()).collect();
-    let (cable, address) = events.split_at(2);
-    assert_eq!(cable, ["IBV_EVENT_PORT_ERR", "IBV_EVENT_PORT_ACTIVE"]);
-    let (mut gone, mut back) = (address[..2].to_vec(), address[2..].to_vec());
-    gone.sort_unstable();
-    back.sort_unstable();
-    assert_eq!(gone, ["IBV_EVENT_GID_CHANGE", "IBV_EVENT_PORT_ERR"]);
-    assert_eq!(back, ["IBV_EVENT_GID_CHANGE", "IBV_EVENT_PORT_ACTIVE"]);
+/// How the packets of a program travel, and whether `roce run` checks them.
+const WAYS: [&str; 3] = ["", "--via=shm", "--check"];
+
+/// Attempts of a pair with a [`race`](Pair::race).
+const MAX_ATTEMPTS: u32 = 20;
+
+/// A server and a client in a network namespace of their own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pair<'a> {
+    pub(super) server: &'a str,
+    pub(super) client: &'a str,
+    pub(super) network: Network,
+    pub(super) ready: Ready,
+    pub(super) end: End,
+    /// A library to preload.
+    pub(super) preload: &'a str,
+    /// Line of a side that fails by a race of its own although the server was ready: the pair runs again.
+    pub(super) race: Option<&'a str>,
+}
+
+impl Pair<'_> {
+    /// Runs the pair with options of `roce run`. Both sides must succeed. Returns what they print.
+    pub(super) fn run(&self, options: &str) -> String {
+        let (mut succeeds, mut said) = self.run_once(options);
+        for _ in 1..MAX_ATTEMPTS {
+            let is_race = self.race.is_some_and(|race| said.contains(race));
+            if succeeds || !is_race {
+                break;
+            }
+            (succeeds, said) = self.run_once(options);
+        }
+        assert!(succeeds, "{options} {self:?}: {said}");
+        said
+    }
+
+    /// Runs the pair over UDP, through shared memory, and with a check, which must find no violation. Returns what the
+    /// sides print each time.
+    pub(super) fn run_each_way(&self) -> [String; WAYS.len()] {
+        WAYS.map(|way| {
+            let said = self.run(way);
+            let checked: Vec<_> =
+                said.lines().filter(|line| line.contains(" violations, ")).collect();
+            let sides = if self.end == End::Alone { 2 } else { 1 };
+            assert!(way != "--check" || checked.len() >= sides, "{self:?}: {said}");
+            let is_good = |line: &&str| line.contains(" 0 bad, 0 unknown; 0 violations, ");
+            assert!(checked.iter().all(is_good), "{self:?}: {said}");
+            said
+        })
+    }
+
+    /// Returns whether both sides succeed, and what they print.
+    pub(super) fn run_once(&self, options: &str) -> (bool, String) {
+        // Two polling sides have the processors to themselves.
+        let _alone = alone();
+        let [server_options, client_options] = self.network.options();
+        let (of_server, signal) = match self.end {
+            End::Alone => (options, ""),
+            End::Signal(signal) => (options.trim_start_matches("--check"), signal),
+        };
+        let side = |options: &str, address: &str, program: &str| {
+            format!("{address} {options} -- timeout 60 {program}")
+        };
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dropin/ready.py");
+        let mut pair = namespace(&[self.network.commands(), PAIR].join("\n"));
+        pair.arg(side(of_server, server_options, self.server))
+            .arg(side(options, client_options, self.client))
+            .arg(script)
+            .arg(self.ready.arguments())
+            .arg(scratch("pair-server.txt"))
+            .args([self.preload, signal]);
+        let ended = pair.output().unwrap();
+        (ended.status.success(), text(&ended.stdout) + &text(&ended.stderr))
+    }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::namespace::in_namespace;
+use super::namespace::namespace;
 use super::{output, text};
 use crate::roce::{alone, scratch};
 
@@ -52,7 +52,7 @@ fn tests_of_rdma_core_pass() {
     let modules = GENERIC.lines().filter(|module| *module != "rdmacm");
     let said = output(&program.into_iter().chain(modules).collect::<Vec<_>>());
     fs::copy(&script, Path::new(place).join("rdma_core.py")).unwrap();
-    let rdmacm = in_namespace(RDMACM, Path::new(place));
+    let rdmacm = namespace(RDMACM).arg(place).output().unwrap();
     let said = said + &text(&rdmacm.stdout) + &text(&rdmacm.stderr);
     let mut ends: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
     for line in said.lines() {
