@@ -1,6 +1,6 @@
 //! Consistency of `docs/COMPLIANCE.md` and the tests: every statement of the protocol has a test that names it in its
-//! documentation, and a mutation that this test notices, or a reason for its absence. `tools/mutations.py` applies the
-//! mutations.
+//! documentation, and a mutation that this test notices, or a reason for its absence; or rows of `docs/INTEROP.md`.
+//! `tools/mutations.py` applies the mutations.
 //!
 //! With `SNAPSHOTS=write`, this test writes the last columns of the page.
 
@@ -43,6 +43,13 @@ const SECTIONS: [(&str, usize); 10] = [
 
 /// Prefix of the third column without a test.
 const MISSING: &str = "not implemented: ";
+
+/// Prefix of the third column of a statement that programs against kernel rxe show: `tools/ci.sh rxe` runs them. Names of
+/// rows of [`INTEROP`] follow.
+const RUN: &str = "against kernel rxe: ";
+
+/// Page with a table of runs for each kernel, which has a column for each IP version.
+const INTEROP: &str = "docs/INTEROP.md";
 
 /// Maximum number of listed test names.
 const NAMED: usize = 4;
@@ -216,6 +223,13 @@ impl Row {
     /// Returns the row with its tests.
     fn with_tests(self, tests: Option<&Vec<String>>, wrong: &mut Vec<String>) -> Self {
         let Self { id, statement, shown_by, .. } = &self;
+        if let Some(rows) = shown_by.strip_prefix(RUN) {
+            let without = rows.split('`').skip(1).step_by(2).find(|row| !has_run(row));
+            if tests.is_some() || !rows.contains('`') || without.is_some() {
+                wrong.push(format!("{id} has tests {tests:?}, or no good run of {without:?}"));
+            }
+            return self;
+        }
         let shown_by = match (tests, shown_by.strip_prefix(MISSING)) {
             (Some(tests), None) => names(tests),
             (None, Some(reason)) if !reason.is_empty() => shown_by.clone(),
@@ -230,6 +244,14 @@ impl Row {
         };
         Self { shown_by, ..self }
     }
+}
+
+/// Returns whether a row is in the table of each kernel, and its programs have succeeded over both IP versions.
+fn has_run(row: &str) -> bool {
+    let page = read(INTEROP);
+    let kernels = page.lines().filter(|line| line.starts_with("## Linux ")).count();
+    let good = format!("| {row} | ok | ok |");
+    kernels > 0 && page.lines().filter(|line| *line == good).count() == kernels
 }
 
 /// Returns the first tests by name, and the number of the others.
