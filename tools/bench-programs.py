@@ -6,9 +6,10 @@
     tools/bench-programs.py --only UCX --json
 
 Debian's perftest, UCX and Open MPI run under `roce run`, over UDP sockets and through shared memory, in alternation with
-the alternative: `roce perf` with posted lists for perftest, TCP for UCX, and the TCP transport of Open MPI. Every program
-runs with its default options but for size, duration and transport. Rows are medians, ratios those of the rounds, and more
-than 1 is faster than the alternative. docs/PERFORMANCE.md has the results.
+the alternative: `roce perf` with posted lists for perftest, perftest's own exchange of addresses for `-R`, TCP for UCX, and
+the TCP transport of Open MPI. `-R` needs 127.0.0.1 for itself: `unshare -n`. Every program runs with its default options
+but for size, duration and transport. Rows are medians, ratios those of the rounds, and more than 1 is faster than the
+alternative. docs/PERFORMANCE.md has the results.
 """
 
 import json
@@ -52,17 +53,36 @@ def listens(port):
     return False
 
 
-def pair(server, client, port, environment):
-    """Runs a server, and once it listens its client. Returns the output of the client."""
+def has_rdma_listener():
+    """Whether a device of this network namespace has a listener of the connection manager, as its control socket says."""
+    names = {row.split()[-1] for row in Path("/proc/net/unix").read_text().splitlines()}
+    for name in names:
+        if not re.fullmatch(r"@softroce/.*/control/.*", name):
+            continue
+        try:
+            with socket.socket(socket.AF_UNIX) as control:
+                control.settimeout(LIMIT_SECONDS)
+                control.connect(f"\0{name[1:]}")
+                control.sendall(b"softroce 1 status\n")
+                if json.loads(control.makefile().readline()).get("listeners"):
+                    return True
+        except (OSError, ValueError):
+            # The process has ended.
+            continue
+    return False
+
+
+def pair(server, client, is_ready, environment):
+    """Runs a server, and once it is ready its client. Returns the output of the client."""
     environment = os.environ | environment
     with subprocess.Popen(server, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as other:
         try:
             deadline = time.monotonic() + LIMIT_SECONDS
-            while not listens(port):
+            while not is_ready():
                 if other.poll() is not None:
                     fail(f"{' '.join(server)} has ended: {other.stdout.read()}")
                 if time.monotonic() > deadline:
-                    fail(f"{' '.join(server)} does not listen at port {port}")
+                    fail(f"{' '.join(server)} does not listen")
                 time.sleep(0.01)
             said = run(*client, env=environment, timeout=LIMIT_SECONDS)
             other.communicate(timeout=LIMIT_SECONDS)
@@ -94,11 +114,15 @@ class Perftest:
         return self.program.endswith("lat")
 
     def of_program(self, via, seconds):
+        return self.measured(via, seconds)
+
+    def measured(self, via, seconds, *options):
         port = free_port()
         amount = ["-n", "20000"] if self.is_latency else ["-D", str(max(1, round(seconds)))]
         size = [] if "atomic" in self.program else ["-s", str(self.size)]
-        command = under_roce(via, self.program, "-F", "-p", str(port), *size, *amount)
-        said = pair(command, [*command, HOST], port, {})
+        command = under_roce(via, self.program, "-F", "-p", str(port), *size, *amount, *options)
+        is_ready = has_rdma_listener if "-R" in options else lambda: listens(port)
+        said = pair(command, [*command, HOST], is_ready, {})
         row = row_of(said, self.size)
         if row is None:
             fail(f"{self.program} has printed no row of {self.size} bytes:\n{said}")
@@ -111,6 +135,24 @@ class Perftest:
         command = [built_roce(), "perf", self.verb, *size, *amount, "--via", via, "--no-ceiling", "--json", *self.lists.split()]
         found = json.loads(run(*command, timeout=LIMIT_SECONDS))
         return found["latency_us"]["p50"] if self.is_latency else found["msg_per_s"] / 1e6
+
+
+class Connected(Perftest):
+    """perftest over connections of the connection manager, and the same over its own TCP exchange."""
+
+    # Its client connects twice, and the second time possibly before the server listens again.
+    ATTEMPTS = 20
+
+    def of_program(self, via, seconds):
+        for _ in range(self.ATTEMPTS - 1):
+            try:
+                return self.measured(via, seconds, "-R")
+            except SystemExit:
+                continue
+        return self.measured(via, seconds, "-R")
+
+    def of_alternative(self, via, seconds):
+        return self.measured(via, seconds)
 
 
 @dataclass
@@ -131,7 +173,7 @@ class Ucx:
         count = max(200, int(self.rate * seconds))
         program = [*begin, "ucx_perftest", "-p", str(port)]
         test = ["-t", self.test, "-s", str(self.size), "-n", str(count), "-w", str(max(10, count // 10)), "-f"]
-        said = pair(program, [*program, HOST, *test], port, environment)
+        said = pair(program, [*program, HOST, *test], lambda: listens(port), environment)
         finals = [line.split() for line in said.splitlines() if line.strip()]
         # One row of figures: iterations, three latencies, two bandwidths, two rates.
         for row in reversed(finals):
@@ -183,6 +225,8 @@ TESTS = {
        for verb in ("write", "send") for size, name in ((64, "64 B"), (4 * KIB, "4 KiB"))},
     **{f"perftest: `ib_{verb}_bw`, {name}": ("perftest-rates", Perftest(f"ib_{verb}_bw", size))
        for verb in ("write", "send", "read") for size, name in ((64 * KIB, "64 KiB"), (KIB * KIB, "1 MiB"))},
+    **{f"librdmacm: `ib_write_bw -R`, {name}": ("librdmacm-rates", Connected("ib_write_bw", size))
+       for size, name in ((64, "64 B"), (64 * KIB, "64 KiB"))},
     **{f"perftest: `ib_{verb}_lat`, {size} B": ("perftest-latencies", Perftest(f"ib_{verb}_lat", size))
        for verb, size in (("send", 64), ("write", 8), ("read", 64), ("atomic", 8))},
     **{f"UCX: `{test}`, {name}": ("ucx-rates", Ucx(test, size, rate))
@@ -195,7 +239,7 @@ TESTS = {
     **{f"Open MPI: ring, {name}": ("mpi-latencies", Mpi(size))
        for size, name in ((8, "8 B"), (4 * KIB, "4 KiB"), (64 * KIB, "64 KiB"), (KIB * KIB, "1 MiB"))},
 }
-ALTERNATIVES = {"perftest": "`roce perf`", "ucx": "TCP", "mpi": "TCP"}
+ALTERNATIVES = {"perftest": "`roce perf`", "librdmacm": "without `-R`", "ucx": "TCP", "mpi": "TCP"}
 
 
 def table_of(kind):

@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""The same perftest over kernel rxe and on softroce, on the same processors: those of a guest.
+"""The same perftest and cmtime over kernel rxe and on softroce, on the same processors: those of a guest.
 
     cargo build --release
     tools/bench-rxe.py
     tools/bench-rxe.py --kernel 6.12 --rounds 3 --only send-lat
+    tools/bench-rxe.py --only cmtime
 
 perftest runs over rxe, and under `roce run` over the loopback interface and through shared memory, alternately in one
 guest with two emulated processors, so only ratios are meaningful. Rows are medians. Under `roce run` it has its own
 network namespace, because rxe owns UDP port 4791 in that of the guest. Options are perftest's defaults but for size, MTU
-and duration: one request a call. docs/PERFORMANCE.md has the results.
+and duration: one request a call. cmtime makes and ends a thousand connections by the connection manager; their rate is
+that of all its steps together. docs/PERFORMANCE.md has the results.
 """
 
+import re
+import shlex
 import statistics
 import sys
 from dataclasses import dataclass
@@ -21,10 +25,14 @@ from guests import vm
 
 GUEST = "a"
 ADDRESS = "10.77.0.2"
+ROCE_IN_GUEST = "/share/bin/roce"
 # Ports of `roce run`.
 PORTS = ("udp", "shm")
 # The tables in docs/results.json by the unit of their rows, the unit as a page has it, and its digits.
-KINDS = {"Gbit/s": ("bandwidths", "Gbit/s", 2), "M/s": ("rates", "M/s", 3), "us": ("latencies", "µs", 1)}
+KINDS = {
+    "Gbit/s": ("bandwidths", "Gbit/s", 2), "M/s": ("rates", "M/s", 3), "us": ("latencies", "µs", 1),
+    "1/s": ("connections", "connections a second", 0),
+}
 
 
 @dataclass
@@ -42,6 +50,31 @@ class Test:
     def is_latency(self):
         return self.verb.endswith("lat")
 
+    def under_rxe(self, seconds):
+        return perftest(self, seconds, "-d rxe0 -x 1", ADDRESS)
+
+    def under_softroce(self, port, seconds):
+        return perftest(self, seconds, "", "127.0.0.1", under_roce(port))
+
+
+@dataclass
+class Connections:
+    """Connections of cmtime."""
+
+    name: str
+    count: int
+    unit: str = "1/s"
+
+    def is_latency(self):
+        return False
+
+    def under_rxe(self, seconds):
+        return cmtime(self.count, ADDRESS, "rdma resource show cm_id | grep -q LISTEN")
+
+    def under_softroce(self, port, seconds):
+        listens = f"{ROCE_IN_GUEST} top --once --json | grep -q 'listeners.:.{{'"
+        return cmtime(self.count, "127.0.0.1", listens, under_roce(port))
+
 
 def bandwidth(verb, size, mtu):
     title = f"{verb} {size >> 10} KiB, MTU {mtu}"
@@ -58,6 +91,7 @@ TESTS = [
     Test("send-lat 64 B", "send-lat", 64, 4096, "us", 4),
     Test("write-lat 64 B", "write-lat", 64, 4096, "us", 4),
     Test("read-lat 64 B", "read-lat", 64, 4096, "us", 4),
+    Connections("cmtime, 1000 connections", 1000),
 ]
 
 
@@ -67,21 +101,35 @@ def perftest(test, seconds, device, address, begin=""):
     report = [] if test.is_latency() else ["--report_gbits"]
     program = begin + guests.perftest(test.verb, test.size, test.mtu, device, amount, *report)
     line = f"{program} >/dev/null & until {guests.LISTENS}; do :; done; {program} {address}; wait"
-    if begin:
-        line = f"unshare -n sh -c 'ip link set lo up; {line.replace(chr(39), chr(34))}'"
-    said = guests.in_guest(GUEST, line)
+    said = in_guest(line, bool(begin))
     row = guests.row_of(said, test.size)
     if row is None:
         fail(f"{program} has printed no row:\n{said}")
     return float(row[test.column])
 
 
-def under_rxe(test, seconds):
-    return perftest(test, seconds, "-d rxe0 -x 1", ADDRESS)
+def cmtime(count, address, listens, begin=""):
+    """Connections a second that cmtime makes and ends in the guest."""
+    program = f"{begin}cmtime -c {count}"
+    server = f"{program} -b {address} >/dev/null 2>&1 & server=$!"
+    line = f"{server}; until {listens}; do :; done; {program} -s {address}; kill $server"
+    said = in_guest(line, bool(begin))
+    # A step and its total in milliseconds, and more.
+    totals = re.findall(r"^[a-z][a-z ]*:\s+([\d.]+)", said, re.M)
+    if not totals:
+        fail(f"{program} has printed no times:\n{said}")
+    return count / (sum(map(float, totals)) / 1000)
 
 
-def under_softroce(test, port, seconds):
-    return perftest(test, seconds, "", "127.0.0.1", f"LD_LIBRARY_PATH=/share/bin roce run --via {port} -- ")
+def in_guest(line, has_namespace):
+    """Runs a line of sh in the guest, possibly in a network namespace of its own. Returns its output."""
+    if has_namespace:
+        line = f"unshare -n sh -c {shlex.quote(f'ip link set lo up; {line}')}"
+    return guests.in_guest(GUEST, line)
+
+
+def under_roce(port):
+    return f"LD_LIBRARY_PATH=/share/bin {ROCE_IN_GUEST} run --via {port} -- "
 
 
 def main():
@@ -103,7 +151,7 @@ def main():
         found = {test.name: [] for test in tests}
         for number in range(options.rounds):
             for test in tests:
-                row = [under_rxe(test, options.seconds), *(under_softroce(test, port, options.seconds) for port in PORTS)]
+                row = [test.under_rxe(options.seconds), *(test.under_softroce(port, options.seconds) for port in PORTS)]
                 found[test.name].append(row)
                 print(f"{number + 1}: {test.name}:", *(f"{value:.3f}" for value in row), file=sys.stderr)
     finally:
