@@ -33,7 +33,7 @@ impl Plot {
     /// Draws the rows.
     pub(super) fn draw(mut self, rows: &[Row]) -> anyhow::Result<()> {
         let Some(figure) = Figure::of(rows) else { return Ok(()) };
-        let svg = draw::svg(&figure)?;
+        let svg = draw::svg(&figure);
         self.write(&svg).with_context(|| format!("--plot {}", self.path.display()))?;
         self.is_empty = false;
         Ok(())
