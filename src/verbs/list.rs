@@ -5,15 +5,22 @@ use smallvec::SmallVec;
 use super::Error;
 use crate::net::MAX_BURST_SEGMENTS;
 
-/// Posts a list in pieces of at most one burst: each piece is sent while its requests are in the cache. `post`
-/// returns how many requests of a piece it has posted. The rest of the piece is dropped, and an error ends the list.
+/// Requests of a list that are posted together: one burst at most.
+pub(super) type Piece<T> = SmallVec<[T; MAX_BURST_SEGMENTS]>;
+
+/// Posts a list in pieces: each piece is sent while its requests are in the cache. `post` returns how many requests of
+/// a piece it has posted. The rest of the piece is dropped, and an error ends the list.
+///
+/// The compiler generates this function in the crate of the caller, for its iterator. `post` should be a call of one
+/// function that is not generic: then the engine below it is compiled once, in this crate, where its small functions
+/// are inlined.
 #[inline]
 pub(super) fn post_in_pieces<T>(
     requests: impl IntoIterator<Item = T>,
-    mut post: impl FnMut(&mut SmallVec<[T; MAX_BURST_SEGMENTS]>) -> (usize, Result<(), Error>),
+    mut post: impl FnMut(&mut Piece<T>) -> (usize, Result<(), Error>),
 ) -> (usize, Result<(), Error>) {
     let mut requests = requests.into_iter();
-    let mut piece = SmallVec::<[T; MAX_BURST_SEGMENTS]>::new();
+    let mut piece = Piece::new();
     let mut total = 0;
     loop {
         // The iterator runs before `post` takes the device's lock, because it may use the device. `SmallVec::extend`

@@ -14,11 +14,11 @@ use crate::engine::{
 use crate::ids::{QKey, Qpn, Rkey};
 use crate::mem::{Access, BindInfo};
 use crate::psn::Psn;
-use crate::runtime::{Core, DeviceError, random};
+use crate::runtime::{DeviceError, random};
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest};
 use crate::verbs::context::ContextInner;
 use crate::verbs::limits::{MAX_INLINE, MAX_SGE, MAX_WR, check_max};
-use crate::verbs::list::post_in_pieces;
+use crate::verbs::list::{Piece, post_in_pieces};
 use crate::verbs::pd::PdInner;
 use crate::verbs::qp_handle::QpHandle;
 use crate::verbs::subject::Subject;
@@ -383,17 +383,15 @@ impl QueuePair {
         &self,
         requests: impl IntoIterator<Item = SendRequest>,
     ) -> (usize, Result<(), Error>) {
-        let qpn = self.inner.handle.qpn;
-        let shard = &self.inner.handle.shard;
-        post_in_pieces(requests, |piece| {
-            let post = |core: &mut Core, now, doorbell| {
-                core.post_sends(now, qpn, piece.iter_mut(), doorbell)
-            };
-            match shard.post(post) {
-                Ok((taken, result)) => (taken, self.check_posted(Ok(result))),
-                Err(down) => (0, Err(down.into())),
-            }
-        })
+        post_in_pieces(requests, |piece| self.post_send_piece(piece))
+    }
+
+    fn post_send_piece(&self, piece: &mut [SendRequest]) -> (usize, Result<(), Error>) {
+        let QpHandle { shard, qpn, .. } = &self.inner.handle;
+        match shard.post(|core, now, doorbell| core.post_sends(now, *qpn, piece, doorbell)) {
+            Ok((taken, result)) => (taken, self.check_posted(Ok(result))),
+            Err(down) => (0, Err(down.into())),
+        }
     }
 
     /// Posts a list of send requests and transmits them, if all are valid and fit the send queue; otherwise posts
@@ -422,12 +420,13 @@ impl QueuePair {
     #[doc(alias = "ibv_wr_start")]
     #[doc(alias = "ibv_wr_complete")]
     pub fn post_all(&self, requests: impl IntoIterator<Item = SendRequest>) -> Result<(), Error> {
-        let mut requests: SmallVec<[_; 8]> = requests.into_iter().collect();
-        let qpn = self.inner.handle.qpn;
-        let shard = &self.inner.handle.shard;
+        self.post_whole(&mut requests.into_iter().collect::<SmallVec<[_; 8]>>())
+    }
+
+    fn post_whole(&self, requests: &mut [SendRequest]) -> Result<(), Error> {
+        let QpHandle { shard, qpn, .. } = &self.inner.handle;
         self.check_posted(
-            shard
-                .post(|core, now, doorbell| core.post_all_sends(now, qpn, &mut requests, doorbell)),
+            shard.post(|core, now, doorbell| core.post_all_sends(now, *qpn, requests, doorbell)),
         )
     }
 
@@ -520,14 +519,15 @@ impl QueuePair {
         &self,
         requests: impl IntoIterator<Item = RecvRequest>,
     ) -> (usize, Result<(), Error>) {
-        let qpn = self.inner.handle.qpn;
-        let shard = &self.inner.handle.shard;
-        post_in_pieces(requests, |piece| {
-            match shard.with_old_time(|core, now| core.post_recvs(now, qpn, piece.drain(..))) {
-                Ok((taken, result)) => (taken, self.check_posted(Ok(result))),
-                Err(down) => (0, Err(down.into())),
-            }
-        })
+        post_in_pieces(requests, |piece| self.post_recv_piece(piece))
+    }
+
+    fn post_recv_piece(&self, piece: &mut Piece<RecvRequest>) -> (usize, Result<(), Error>) {
+        let QpHandle { shard, qpn, .. } = &self.inner.handle;
+        match shard.with_old_time(|core, now| core.post_recvs(now, *qpn, piece.drain(..))) {
+            Ok((taken, result)) => (taken, self.check_posted(Ok(result))),
+            Err(down) => (0, Err(down.into())),
+        }
     }
 
     /// Acknowledges this many asynchronous events that were [kept](super::PendingEvent::keep).

@@ -8,7 +8,7 @@ use crate::ids::Srqn;
 use crate::runtime::Shard;
 use crate::transport::work::RecvRequest;
 use crate::verbs::limits::{MAX_SGE, MAX_WR, check_max};
-use crate::verbs::list::post_in_pieces;
+use crate::verbs::list::{Piece, post_in_pieces};
 use crate::verbs::pd::PdInner;
 use crate::verbs::subject::Subject;
 use crate::verbs::usage::{Unacknowledged, User, Users};
@@ -153,16 +153,18 @@ impl SharedReceiveQueue {
         &self,
         requests: impl IntoIterator<Item = RecvRequest>,
     ) -> (usize, Result<(), Error>) {
+        post_in_pieces(requests, |piece| self.post_recv_piece(piece))
+    }
+
+    fn post_recv_piece(&self, piece: &mut Piece<RecvRequest>) -> (usize, Result<(), Error>) {
         let srqn = self.inner.srqn;
         let shard = &self.inner.shard;
-        post_in_pieces(requests, |piece| {
-            match shard.with_old_time(|core, _| core.post_srq_recvs(srqn, piece.drain(..))) {
-                Ok((taken, result)) => {
-                    (taken, result.map_err(|source| Error::PostSrq { srqn, source }))
-                }
-                Err(down) => (0, Err(down.into())),
+        match shard.with_old_time(|core, _| core.post_srq_recvs(srqn, piece.drain(..))) {
+            Ok((taken, result)) => {
+                (taken, result.map_err(|source| Error::PostSrq { srqn, source }))
             }
-        })
+            Err(down) => (0, Err(down.into())),
+        }
     }
 
     /// Sets the limit or the size of the queue. A limit arms an event: when a message takes a request and fewer
