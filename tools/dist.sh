@@ -141,6 +141,17 @@ oci() {
     rm -rf "$layers"
 }
 
+# The default seccomp profile of Docker, out of the Debian package of its sources.
+docker_profile() {
+    local package=golang-github-docker-docker-dev
+    [ -s "$DIST/docker.json" ] && return
+    (cd "$DIST" && rm -f "$package"_*.deb && apt-get download -q "$package" >/dev/null)
+    dpkg-deb --fsys-tarfile "$DIST/$package"_*.deb |
+        tar --extract --to-stdout --wildcards '*/docker/docker/profiles/seccomp/default.json' >"$DIST/docker.json.part"
+    rm "$DIST/$package"_*.deb
+    mv "$DIST/docker.json.part" "$DIST/docker.json"
+}
+
 sums() {
     (cd "$DIST" && sha256sum -- *.tar.gz *.deb *.whl *.cdx.json >SHA256SUMS && cat SHA256SUMS)
 }
@@ -186,6 +197,7 @@ test() {
     stage && tarball && deb && wheel && sums >/dev/null
     diff <(echo "$bytes") "$DIST/SHA256SUMS"
     oci
+    docker_profile
     DIST=$(realpath "$DIST") NAME=$NAME VERSION=$VERSION TAR_NAME=$TAR_NAME tools/dist/test.sh
 }
 

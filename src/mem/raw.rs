@@ -134,7 +134,7 @@ impl HostMemory {
     ///
     /// # Errors
     /// An I/O error when the file has no such range or is not open for reading and writing, or when the system
-    /// refuses the mapping or copies within a process (`process_vm_readv(2)`), which this memory requires.
+    /// refuses the mapping; otherwise as for [on-demand](Self::on_demand) memory.
     ///
     /// # Examples
     /// ```
@@ -168,8 +168,8 @@ impl HostMemory {
     /// support ATOMIC WRITE, which must not tear.
     ///
     /// # Errors
-    /// An I/O error when the system refuses copies within a process (`process_vm_readv(2)`), which this memory
-    /// requires.
+    /// An I/O error when the system refuses copies within a process (`process_vm_readv(2)`), and the handler of
+    /// SIGSEGV and SIGBUS that would replace them cannot be in front of the program's.
     ///
     /// # Safety
     /// Until the region of this memory is deregistered, peers may read and overwrite the mapped bytes as its access

@@ -333,6 +333,11 @@ fn is_deliverable() -> bool {
     !SIGNALS.iter().any(|signal| blocked.contains(*signal))
 }
 
+/// Whether the handler is in front of the program's now, for both signals, and this thread takes them.
+pub(super) fn is_in_front() -> bool {
+    STATE.load(Ordering::Acquire) == State::Installed as u8 && are_ours() && is_deliverable()
+}
+
 /// Whether a copy of this thread may meet a page that is not there.
 ///
 /// The answer holds for [`COPIES_PER_CHECK`] copies. A program that takes the place of the handler and unmaps memory in use
@@ -344,8 +349,7 @@ pub(super) fn is_ready() -> bool {
     CHECKED.with(|checked| {
         let (mut ready, left) = checked.get();
         let left = left.checked_sub(1).unwrap_or_else(|| {
-            let is_installed = STATE.load(Ordering::Acquire) == State::Installed as u8;
-            ready = is_installed && are_ours() && is_deliverable();
+            ready = is_in_front();
             COPIES_PER_CHECK
         });
         checked.set((ready, left));

@@ -98,7 +98,7 @@ bitflags! {
 #[doc(alias = "ibv_odp_caps")]
 pub struct OdpCaps {
     /// Whether the device supports on-demand paging. The system must permit a process to copy from and to itself
-    /// (`process_vm_readv(2)`).
+    /// (`process_vm_readv(2)`), or the library's handler of SIGSEGV and SIGBUS must be in front of the program's.
     #[doc(alias = "IBV_ODP_SUPPORT")]
     pub supported: bool,
     /// Whether a region may span the whole address space (implicit ODP).

@@ -152,9 +152,14 @@ for layer in manifest["layers"]:
 EOF
     while read -r layer; do tar --directory "$root" -xzf "$layer"; done <"$DIST/layers.txt"
     contained bash -euc "$TRANSFER transfer roce run --"
-    # Under the default profile of a container runtime.
-    /usr/bin/python3 tools/dist/seccomp_bpf.py /usr/share/containers/seccomp.json >"$DIST/seccomp.bpf"
-    contained --seccomp 9 bash -euc "$TRANSFER transfer roce run -- && roce doctor" 9<"$DIST/seccomp.bpf"
+    # Under the default profiles of Podman and Docker, and with the gaps of an old kernel and of a sandbox.
+    local profile
+    for profile in /usr/share/containers/seccomp.json "$DIST/docker.json" tools/dist/seccomp/{linux-4.18,sandbox}.json; do
+        echo "-- $profile"
+        /usr/bin/python3 tools/dist/seccomp/bpf.py "$profile" >"$DIST/seccomp.bpf"
+        contained --seccomp 9 bash -euc \
+            "$TRANSFER transfer roce run -- && transfer roce run --via shm -- && roce doctor" 9<"$DIST/seccomp.bpf"
+    done
     rm -rf "$root" "$DIST/layers.txt"
 }
 

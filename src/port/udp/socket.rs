@@ -24,17 +24,17 @@ const SEND_BUFFER_BYTES: usize = 1 << 20;
 const ETHERNET_MTU: usize = 1500;
 
 /// Opens a datagram socket whose packets have DF and, while it is unconnected, IPv4 identification 0 (in a burst the
-/// index of the segment).
+/// index of the segment). A network stack without these options decides itself.
 pub(super) fn open(ip: IpAddr) -> io::Result<Socket> {
     let domain = if ip.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
     if ip.is_ipv4() {
-        sys::forbid_fragments(socket.as_fd(), ip)?;
+        if_known(sys::forbid_fragments(socket.as_fd(), ip))?;
         socket.set_ttl_v4(u32::from(DEFAULT_HOP_LIMIT))?;
     } else {
         socket.set_only_v6(true)?;
-        sys::forbid_fragments(socket.as_fd(), ip)?;
-        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)?;
+        if_known(sys::forbid_fragments(socket.as_fd(), ip))?;
+        if_known(set(&socket, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1))?;
         socket.set_unicast_hops_v6(u32::from(DEFAULT_HOP_LIMIT))?;
     }
     // A smaller send buffer is sufficient.
@@ -60,7 +60,7 @@ fn address(ip: IpAddr, scope: u32, port: u16) -> SockAddr {
 pub(super) fn sender(ip: IpAddr, scope: u32, port: u16) -> io::Result<Socket> {
     let socket = open(ip)?;
     socket.set_recv_buffer_size(0)?;
-    socket.attach_filter(&[DROP])?;
+    if_known(socket.attach_filter(&[DROP]))?;
     multicast_from(&socket, ip, scope);
     bind(&socket, ip, scope, port)?;
     Ok(socket)
@@ -82,7 +82,7 @@ pub(super) fn connected(path: &Path, scope: u32) -> io::Result<Socket> {
             socket.set_unicast_hops_v6(hop_limit)?;
         }
     }
-    socket.attach_filter(&[DROP])?;
+    if_known(socket.attach_filter(&[DROP]))?;
     socket.set_reuse_address(true)?;
     bind(&socket, path.source, scope, path.source_port)?;
     socket.connect(&address(path.destination, scope, ROCE_PORT))?;
@@ -148,7 +148,7 @@ fn allow_zero_checksum(socket: &Socket, ip: IpAddr) -> io::Result<()> {
     if ip.is_ipv4() {
         return Ok(());
     }
-    set(socket, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)
+    if_known(set(socket, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1))
 }
 
 /// Warning about a port that cannot look up the MTU of its interface and assumes that of Ethernet.
@@ -229,6 +229,14 @@ pub(super) fn report_ip_fields(socket: &Socket, ip: IpAddr) {
     };
 }
 
+/// Ignores the error of a network stack without the option. Sandboxes have stacks of their own, with fewer options.
+fn if_known(set: io::Result<()>) -> io::Result<()> {
+    let is_unknown = |error: &io::Error| {
+        matches!(error.raw_os_error(), Some(libc::ENOPROTOOPT | libc::EOPNOTSUPP))
+    };
+    set.or_else(|error| if is_unknown(&error) { Ok(()) } else { Err(error) })
+}
+
 /// Returns whether the kernel splits bursts for this socket (UDP GSO).
 pub(super) fn supports_gso(socket: &Socket) -> bool {
     set(socket, libc::IPPROTO_UDP, libc::UDP_SEGMENT, 0).is_ok()
@@ -247,6 +255,15 @@ fn set(socket: &Socket, level: c_int, name: c_int, value: c_int) -> io::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unknown_options_are_left_out_and_other_errors_reported() {
+        for code in [libc::ENOPROTOOPT, libc::EOPNOTSUPP] {
+            if_known(Err(io::Error::from_raw_os_error(code))).unwrap();
+        }
+        let refused = if_known(Err(io::Error::from_raw_os_error(libc::EPERM)));
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EPERM));
+    }
 
     #[test]
     fn mtu_that_cannot_be_looked_up_is_assumed_with_a_warning() {

@@ -76,7 +76,9 @@ fn memory_calls() -> Finding {
     let copied = process_vm_readv(getpid(), &mut [IoSliceMut::new(&mut to)], &[remote]);
     let shared = memfd_create(c"roce doctor", MFdFlags::MFD_CLOEXEC);
     let forbidden: Vec<_> = [
-        copied.err().map(|e| format!("process_vm_readv fails ({e}), so some copies take longer")),
+        copied
+            .err()
+            .map(|e| format!("process_vm_readv fails ({e}), so programs must not block SIGSEGV")),
         shared.err().map(|e| format!("memfd_create fails ({e}), so --via shm uses UDP")),
     ]
     .into_iter()

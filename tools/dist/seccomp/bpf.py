@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints a seccomp profile of a container runtime as a BPF program, for a container without capabilities.
 
-    seccomp_bpf.py PROFILE.json >PROFILE.bpf
+    bpf.py PROFILE.json >PROFILE.bpf
 
 Needs python3-seccomp.
 """
@@ -30,7 +30,7 @@ def action(name, errno):
 def comparison(entry):
     """Returns a comparison of an argument."""
     if entry["op"] == "SCMP_CMP_MASKED_EQ":
-        return seccomp.Arg(entry["index"], seccomp.MASKED_EQ, entry["value"], entry["valueTwo"])
+        return seccomp.Arg(entry["index"], seccomp.MASKED_EQ, entry["value"], entry.get("valueTwo", 0))
     return seccomp.Arg(entry["index"], OPERATORS[entry["op"]], entry["value"])
 
 
