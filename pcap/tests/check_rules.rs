@@ -762,6 +762,74 @@ fn answers_find_their_connection_among_several() {
 }
 
 #[test]
+fn answers_of_queue_pairs_connected_to_themselves_belong_to_their_own_requests() {
+    // Three queue pairs of one address, each connected to itself, with the same PSNs.
+    let host: std::net::IpAddr = "10.0.0.1".parse().unwrap();
+    let own = |packet: P, n: u32| {
+        packet.with(|p| {
+            let qp = Qpn::new(0x11 + n);
+            (p.source, p.destination) = (host, host);
+            p.bth.dest_qp = qp;
+            p.source_port = softroce::net::source_port(0, qp, qp);
+        })
+    };
+    let mut packets = Vec::new();
+    for n in 0..3 {
+        // Different numbers of messages, so that answers that are taken for another's have a wrong MSN.
+        packets.extend((0..=n).map(|psn| own(send(RcSendOnly, 5 + psn, 8), n)));
+    }
+    for n in (0..3).rev() {
+        packets.push(own(ack(5 + n, n + 1), n));
+        packets.push(own(send(RcSendOnly, 6 + n, 8), n));
+        packets.push(own(ack(6 + n, n + 2), n));
+    }
+    assert_eq!(check(&packets), [""; 0]);
+    packets.push(own(ack(6, 9), 0));
+    assert_eq!(check(&packets), ["16 violation aeth.msn"]);
+}
+
+#[test]
+fn queue_pairs_connected_to_themselves_are_not_confused_without_ports() {
+    // The ports say nothing, as with an adapter that chooses them by another formula.
+    let host: std::net::IpAddr = "10.0.0.1".parse().unwrap();
+    let own = |packet: P, n: u32| {
+        packet.with(|p| {
+            (p.source, p.destination) = (host, host);
+            p.bth.dest_qp = Qpn::new(0x11 + n);
+            p.source_port = 0xd000;
+        })
+    };
+    let packets = [
+        own(send(RcSendOnly, 5, 8), 0),
+        own(send(RcSendOnly, 5, 8), 1),
+        own(send(RcSendOnly, 6, 8), 1),
+        own(ack(5, 1), 0),
+        own(ack(6, 2), 1),
+        own(send(RcSendOnly, 6, 8), 0),
+        own(ack(6, 2), 0),
+    ];
+    assert_eq!(check(&packets), [""; 0]);
+}
+
+#[test]
+fn response_to_a_read_shows_the_mtu_only_if_it_fits_the_read() {
+    // The next request shows that the answer has four packets: 256 bytes each would be sixteen.
+    let short_first = [
+        read(1, 4096),
+        send(RcSendOnly, 5, 8),
+        data(RcReadResponseFirst, 1, 1, 256),
+        data(RcReadResponseFirst, 1, 1, 1024),
+        data(RcReadResponseMiddle, 2, 1, 1024),
+        data(RcReadResponseMiddle, 3, 1, 1024),
+        data(RcReadResponseLast, 4, 1, 1024),
+        ack(5, 2),
+        send(RcSendFirst, 6, 1024),
+    ];
+    let found = check(&short_first);
+    assert!(found.iter().all(|finding| !finding.contains("mtu")), "{found:?}");
+}
+
+#[test]
 fn each_connection_may_have_its_partition() {
     let packet = send(RcSendOnly, 1, 8).with(|p| p.bth.pkey = PKey(0x8001));
     assert!(check(&[packet]).is_empty());

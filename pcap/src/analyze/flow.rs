@@ -117,7 +117,9 @@ impl Stream {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (one, other) => one.is_none() && other.is_none(),
         };
+        // Two streams of one direction are connections after each other, each of a queue pair to itself.
         agreed
+            && self.direction != other.direction
             && self.back() == Some(other.direction)
             && other.from.is_none_or(|from| from == self.direction.qp)
             && self.transport == other.transport

@@ -109,7 +109,7 @@ impl Directions {
         let psn = seen.datagram.bth.psn;
         let mut asked = back.iter().rev().take(MAX_CANDIDATES).filter_map(|candidate| {
             let half = self.halves.get(candidate)?;
-            let is_free = half.other.is_none() && !half.is_over && *candidate != direction;
+            let is_free = half.other.is_none() && !half.is_over && may_pair(direction, *candidate);
             let reliable = half.requests.transport.is_some_and(|of| of != Transport::Uc);
             (is_free && reliable).then_some(&half.requests)
         });
@@ -130,7 +130,7 @@ impl Directions {
         let psn = seen.datagram.bth.psn;
         let mut fitting = back.iter().rev().take(MAX_CANDIDATES).filter_map(|candidate| {
             let half = self.halves.get(candidate)?;
-            let free = half.other.is_none() && !half.is_over && *candidate != direction;
+            let free = half.other.is_none() && !half.is_over && may_pair(direction, *candidate);
             let fits = half.requests.may_answer(psn) || half.requests.next == Some(psn);
             let reliable = half.requests.transport != Some(Transport::Uc);
             let port = net::source_port(0, direction.qp, candidate.qp);
@@ -155,4 +155,10 @@ impl Directions {
         half.requests = Requests::new(self.window);
         half.unassigned = 0;
     }
+}
+
+/// Returns whether two directions may be one connection: different ones, or one that goes back where it comes from, which a
+/// queue pair that is connected to itself has for requests and for answers.
+fn may_pair(one: Direction, other: Direction) -> bool {
+    one != other || one.source == one.destination
 }

@@ -467,7 +467,7 @@ fn is_same(record: &Record, seen: &SeenPacket<'_>) -> bool {
 }
 
 /// The packets that answer a READ.
-fn packets(length: u32, mtu: usize) -> u32 {
+pub(super) fn packets(length: u32, mtu: usize) -> u32 {
     let mtu = u32::try_from(mtu).unwrap_or(u32::MAX).max(1);
     length.div_ceil(mtu).clamp(1, Psn::HALF)
 }

@@ -9,7 +9,7 @@ use softroce::wire::{Aeth, NakCode, Opcode, Operation, Position, Syndrome, aeth}
 use super::answers::{MSN_MASK, Nak, Reason, Refused};
 use super::read::Read;
 use super::record::{Ends, Record, takes_receive};
-use super::requests::{FAR, Requests};
+use super::requests::{FAR, Requests, packets};
 use super::{Event, NakEvent, ReadResponse, RequestEvent, ResponseEvent, SeenPacket};
 
 /// Copies that a network makes come this close together: also where it is a program that makes them, which the
@@ -319,9 +319,22 @@ impl Requests {
             }
             Some(mtu) if mtu != len => out.push(ReadResponse::Length { expected: mtu }.into()),
             Some(_) => {}
-            None if Mtu::from_bytes(len).is_some() => self.set_mtu(len),
-            None => out.push(RequestEvent::NotMtu { mtu: None }.into()),
+            None if Mtu::from_bytes(len).is_none() => {
+                out.push(RequestEvent::NotMtu { mtu: None }.into());
+            }
+            None if self.fits_read(seen.datagram.bth.psn, len) => self.set_mtu(len),
+            None => {}
         }
+    }
+
+    /// Returns whether `mtu` fits the READ that begins at a PSN, if one was captured: its answer has several packets, and
+    /// has room before the next request.
+    fn fits_read(&self, psn: Psn, mtu: usize) -> bool {
+        self.reads.iter().rev().find(|read| read.psn == psn).is_none_or(|read| {
+            let count = packets(read.reth.length, mtu);
+            // While no next request has shown how many PSNs there are, it is 1.
+            count > 1 && (read.count == 1 || count <= read.count)
+        })
     }
 
     /// The answer to a FLUSH or ATOMIC WRITE.
