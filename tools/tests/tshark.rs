@@ -12,6 +12,7 @@ use std::process::Command;
 
 use roce::{Listener, alone, golden, json, lines, scratch};
 use serde_json::Value;
+use softroce_pcap::display_filter::Field;
 
 /// Runs another program, which must succeed; returns its lines.
 fn run(program: &str, args: &[&str]) -> Vec<String> {
@@ -338,7 +339,7 @@ fn comment_of_a_retransmission_says_what_was_lost_and_how_long_that_took() {
 }
 
 /// Filters that our display filters and tshark's must agree about.
-const FILTERS: [&str; 24] = [
+const FILTERS: [&str; 30] = [
     "infiniband.bth.destqp == 0x11 && infiniband.aeth.syndrome.opcode == 3",
     "infiniband.bth.destqp == 17 || infiniband.bth.destqp == 0x000058",
     "infiniband.aeth.syndrome.opcode == 3",
@@ -363,6 +364,12 @@ const FILTERS: [&str; 24] = [
     "udp.srcport >= 60000",
     "frame.len > 1000 && frame.number in {1..500}",
     "frame.number == 1 || frame.number == 2 && infiniband.aeth || ip.ttl < 64",
+    "infiniband.mad",
+    "infiniband.mad.attributeid in {0x10, 0x13} && infiniband.mad.transactionid",
+    "infiniband.cm.req.serviceid.dport == 7174 || infiniband.cm.rej.reason == 8",
+    "infiniband.cm.req.prim_localgid_ipv4 == 10.77.0.2",
+    "infiniband.cm.req.localqpn == infiniband.cm.req.localqpn && infiniband.cm.req.rnrretrcount > 6",
+    "infiniband.cm.dreq.localcommid || infiniband.cm.rep.startpsn & 1",
 ];
 
 #[test]
@@ -384,6 +391,41 @@ fn display_filters_select_the_packets_that_tshark_selects() {
         selected += ours.len();
     }
     assert!(selected > 3000, "{selected}");
+}
+
+/// Every field of the connection manager in every message of the golden captures.
+#[test]
+#[ignore = "needs tshark and mergecap: tools/ci.sh capture"]
+fn fields_of_the_connection_manager_equal_those_of_tshark() {
+    let file = golden_captures();
+    let names: Vec<_> = Field::ALL.iter().map(Field::name).collect();
+    let is_cm =
+        |name: &&&str| name.starts_with("infiniband.cm") || name.starts_with("infiniband.mad.");
+    let names: Vec<_> = names.iter().filter(is_cm).copied().collect();
+    assert!(names.len() > 100, "{}", names.len());
+    let options: Vec<_> = names.iter().flat_map(|name| ["-e", name]).collect();
+    let common = ["-Y", "infiniband.mad", "-T", "fields"];
+    let theirs =
+        run("tshark", &[&["-r", &file, "-E", "occurrence=f"], &common[..], &options].concat());
+    let ours = lines(&[&["dump"], &common[..], &options, &[&file]].concat());
+    assert!(ours.len() >= 30, "{}", ours.len());
+    assert_eq!(ours.len(), theirs.len());
+    let mut seen = BTreeSet::new();
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        for (name, (ours, theirs)) in names.iter().zip(ours.split('\t').zip(theirs.split('\t'))) {
+            assert_eq!(ours, theirs, "{name}");
+            if !ours.is_empty() {
+                seen.insert(*name);
+            }
+        }
+    }
+    // The golden captures have no connection over IPv6.
+    let unseen: Vec<_> = names.iter().filter(|name| !seen.contains(*name)).collect();
+    let of_ipv6 = ["prim_localgid", "prim_remotegid", "ip_cm.sip6", "ip_cm.dip6"];
+    assert_eq!(
+        unseen,
+        of_ipv6.map(|name| format!("infiniband.cm.req.{name}")).iter().collect::<Vec<_>>()
+    );
 }
 
 /// Runs tshark with the post-dissector; returns the values of fields, a line for each packet.

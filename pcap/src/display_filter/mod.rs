@@ -17,13 +17,17 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `field` | [`Field`]: names, types, and values of a packet |
+//! | `field` | [`Field`]: name, type, and values of a packet |
+//! | `packet_fields`, `cm_fields`, `fields` | the fields of headers, those of the connection manager, and all of them |
 //! | `lexer`, `parser` | text to expression |
 //! | `filter` | [`DisplayFilter`]: applies an expression to packets |
 
+mod cm_fields;
 mod field;
+mod fields;
 mod filter;
 mod lexer;
+mod packet_fields;
 mod parser;
 
 pub use field::{Field, Subject, Value};

@@ -79,8 +79,13 @@ fn filter(text: &str) -> Result<DisplayFilter, String> {
 /// Parses the name of a field.
 fn field(text: &str) -> Result<Field, String> {
     Field::named(text).ok_or_else(|| {
-        let names: Vec<_> = Field::ALL.iter().map(Field::name).collect();
-        format!("expected one of {}", names.join(", "))
+        let last = text.rsplit('.').next().unwrap_or_default();
+        let near: Vec<_> =
+            Field::ALL.iter().map(Field::name).filter(|name| name.contains(last)).collect();
+        match near.is_empty() {
+            true => "expected a field such as infiniband.bth.destqp, ip.src or frame.number".into(),
+            false => format!("expected a field such as {}", near.join(", ")),
+        }
     })
 }
 
