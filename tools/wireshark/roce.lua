@@ -333,16 +333,17 @@ local STATUSES = { [1] = "service ID not supported", [2] = "rejected by the serv
 local DETH_LEN, MAD_LEN = 8, 24
 local UD_SEND_ONLY, GSI, CM_CLASS = 0x64, 1, 7
 
--- Follows a message of the connection manager; returns its results, or nil for another datagram.
-local function manage(raw, pinfo, whole)
+-- Follows a message of the connection manager, and adds to the results of its packet. Another datagram has none.
+local function manage(raw, pinfo, whole, result)
     local mad_at = whole.at + BTH_LEN + DETH_LEN
     local body_at = mad_at + MAD_LEN
-    if #raw < body_at + 12 or raw:byte(mad_at + 2) ~= CM_CLASS then return nil end
+    if #raw < body_at + 12 or raw:byte(mad_at + 2) ~= CM_CLASS then return end
     local kind = MESSAGES[raw:byte(mad_at + 17) * 256 + raw:byte(mad_at + 18)]
-    if not kind then return nil end
+    if not kind then return end
     local id, remote = raw:sub(body_at + 1, body_at + 4), raw:sub(body_at + 5, body_at + 8)
     local transaction = raw:sub(mad_at + 9, mad_at + 16)
-    local cm = { message = kind.name, transaction = UInt64.decode(transaction, false) }
+    result.cm_message = kind.name
+    result.cm_transaction = UInt64.decode(transaction, false)
     local from, to = whole.source, whole.destination
     local copy = { frame = pinfo.number, time = pinfo.rel_ts }
     local conversation, is_active
@@ -358,9 +359,9 @@ local function manage(raw, pinfo, whole)
         if kind.name == "SIDR_REP" then remote = id end
         conversation = state.managed[to .. from .. remote]
         if not conversation then conversation, is_active = state.managed[from .. to .. id], true end
-        if not conversation then return cm end
+        if not conversation then return end
     end
-    cm.conversation = conversation.number
+    result.cm_conversation = conversation.number
     local sent = conversation.sent
     -- Both sides may send DREQ.
     local key = kind.name .. (is_active and "" or " of the passive side")
@@ -373,23 +374,22 @@ local function manage(raw, pinfo, whole)
         answers = is_active and "DREQ of the passive side" or "DREQ"
     end
     if sent[key] then
-        cm.retransmission_of = sent[key].frame
+        result.cm_retransmission_of = sent[key].frame
     else
         sent[key] = copy
     end
     local answered = answers and sent[answers]
     if answered then
-        cm.response_to = answered.frame
-        cm.latency = copy.time - answered.time
+        result.cm_response_to = answered.frame
+        result.cm_latency = copy.time - answered.time
     end
     if kind.name == "REJ" then
         local reason = raw:byte(body_at + 11) * 256 + raw:byte(body_at + 12)
-        cm.reason = REASONS[reason] or ("reason " .. reason)
+        result.cm_reason = REASONS[reason] or ("reason " .. reason)
     elseif kind.name == "SIDR_REP" and raw:byte(body_at + 5) ~= 0 then
         local status = raw:byte(body_at + 5)
-        cm.reason = STATUSES[status] or ("status " .. status)
+        result.cm_reason = STATUSES[status] or ("status " .. status)
     end
-    return cm
 end
 
 local function payload_of(packet, len)
@@ -432,18 +432,25 @@ local function follow(raw, pinfo, whole)
     elseif is_reliable and operation then
         request(direction, result, packet)
     elseif opcode == UD_SEND_ONLY and direction.qp == GSI then
-        result.cm = manage(raw, pinfo, whole)
+        manage(raw, pinfo, whole, result)
     end
     result.direction = direction
     return result
 end
+
+-- Results with the names of their fields, in the order of the tree.
+local SHOWN = {
+    "response_in", "response_to", "latency", "retransmission_of", "gap", "message", "length", "outstanding", "nak",
+    "credits", "cm_message", "cm_transaction", "cm_conversation", "cm_response_to", "cm_latency",
+    "cm_retransmission_of", "cm_reason",
+}
 
 -- Adds the results of a packet to the tree. A field that nothing shows, filters or plots is left out.
 local function show(tree, tvb, result, whole)
     local branch = tree:add(roce, tvb())
     local visible = tree.visible
     local function put(field, value)
-        if value ~= nil and (visible or tree:referenced(field)) then branch:add(field, value) end
+        if visible or tree:referenced(field) then branch:add(field, value) end
     end
     if visible or tree:referenced(f.conversation) or tree:referenced(f.stream) then
         local name, stream = conversation_of(result.direction)
@@ -451,27 +458,11 @@ local function show(tree, tvb, result, whole)
         put(f.conversation, name)
         put(f.stream, stream)
     end
-    put(f.response_in, result.response_in)
-    put(f.response_to, result.response_to)
-    put(f.latency, result.latency)
-    put(f.retransmission_of, result.retransmission_of)
-    put(f.gap, result.gap)
-    put(f.message, result.message)
-    put(f.length, result.length)
-    put(f.outstanding, result.outstanding)
-    put(f.nak, result.nak)
-    put(f.credits, result.credits)
-    if result.cm then
-        local cm = result.cm
-        put(f.cm_message, cm.message)
-        put(f.cm_transaction, cm.transaction)
-        put(f.cm_conversation, cm.conversation)
-        put(f.cm_response_to, cm.response_to)
-        put(f.cm_latency, cm.latency)
-        put(f.cm_retransmission_of, cm.retransmission_of)
-        put(f.cm_reason, cm.reason)
-        if cm.reason then branch:add_proto_expert_info(expert_reject, "Rejected: " .. cm.reason) end
+    for _, name in ipairs(SHOWN) do
+        local value = result[name]
+        if value ~= nil then put(f[name], value) end
     end
+    if result.cm_reason then branch:add_proto_expert_info(expert_reject, "Rejected: " .. result.cm_reason) end
     if result.retransmission_of then branch:add_proto_expert_info(expert_retransmission) end
     if result.nak then branch:add_proto_expert_info(expert_nak, "NAK: " .. result.nak) end
     local is_wanted = visible and gui_enabled() or not visible and tree:referenced(f.icrc)
