@@ -177,11 +177,11 @@ zoo() {
     tools/zoo.py --roce "$built"/release/roce --write docs/COMPATIBILITY.md "$@"
 }
 
-# The console blocks of the pages, which must print what the pages show.
+# The console blocks of the pages, which must print what the pages show, and the page of `roce analyze` in a browser.
 pages() {
-    installed "${DROPIN_PACKAGES[@]}"
+    installed "${DROPIN_PACKAGES[@]}" chromium
     cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
-    cargo test --release --package softroce-tools --test pages -- --ignored
+    cargo test --release --package softroce-tools --test pages --test browser -- --ignored --nocapture
 }
 
 # Objects that come and go and programs that are killed, for less than two minutes: nothing is left of them.

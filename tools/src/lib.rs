@@ -4,7 +4,9 @@
 #![deny(unsafe_code)]
 
 mod analyze;
+mod analyzed;
 mod annotated;
+mod both_ends;
 mod capture;
 mod ceiling;
 mod check;
@@ -22,6 +24,7 @@ mod exchange;
 mod hex;
 mod live;
 mod manual;
+mod merged;
 mod outcome;
 mod output;
 mod perf;

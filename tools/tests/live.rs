@@ -356,6 +356,21 @@ fn device_of_another_user_is_neither_listed_nor_captured() {
     let refused = other(&["capture", "-w", "-", "-i", &pair.ip()]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("no such device"), "{}", stderr(&refused));
+
+    // Nor does root take a socket of that user for one of its devices.
+    let ip = roce::fresh_ip(12);
+    let args = ["cm", "listen", "--ip", &ip, "--timeout", "600", "--port=0", "--announce"];
+    let mut listening = Command::new(&bin);
+    listening.args(args).uid(54_321).gid(54_321).current_dir("/").stdout(Stdio::piped());
+    let mut listening = Running::of(&mut listening);
+    let mut line = String::new();
+    BufReader::new(listening.child().stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let named = || sockets().unwrap().iter().any(|name| name.ip.to_string() == ip);
+    assert!(named(), "the device of the other user has a control socket");
+    let listed = json(&["capture", "-D", "--json"]);
+    assert!(listed.iter().all(|found| found["ip"] != ip.as_str()), "{listed:?}");
+    let refused = error(&["capture", "-w", "-", "-i", &ip]);
+    assert!(refused.contains("no such device"), "{refused}");
 }
 
 #[test]

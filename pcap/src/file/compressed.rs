@@ -15,16 +15,31 @@ const MAX_ZSTD_WINDOW: u64 = 128 << 20;
 ///
 /// # Errors
 ///
-/// What the input returns, and a zstd header that makes no sense.
+/// What the input returns, and a zstd header that makes no sense. [`io::ErrorKind::Unsupported`] for another compression:
+/// lz4, which Wireshark reads, xz and bzip2.
 pub fn decompressed<'a>(mut input: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut magic = [0; 4];
     let have = read_up_to(&mut input, &mut magic)?;
+    if let Some(other) = unsupported(magic) {
+        let text = format!("compressed with {other}, expected gzip, zstd or no compression");
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    }
     let input = BufReader::new(Cursor::new(magic).take(have as u64).chain(input));
     Ok(match magic {
         [0x1f, 0x8b, ..] => Box::new(BufReader::new(MultiGzDecoder::new(input))),
         [0x28, 0xb5, 0x2f, 0xfd] => Box::new(BufReader::new(Frames::new(input)?)),
         _ => Box::new(input),
     })
+}
+
+/// Returns the name of a compression that is recognized and not supported.
+const fn unsupported(magic: [u8; 4]) -> Option<&'static str> {
+    match magic {
+        [0x04, 0x22, 0x4d, 0x18] => Some("lz4"),
+        [0xfd, b'7', b'z', b'X'] => Some("xz"),
+        [b'B', b'Z', b'h', _] => Some("bzip2"),
+        _ => None,
+    }
 }
 
 /// The frames of a zstd file, of which a file may have several.

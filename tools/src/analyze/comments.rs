@@ -15,12 +15,12 @@ use super::text::{ends, way};
 /// Checks that one capture is given, and that it can be read twice.
 pub(super) fn check(args: &AnalyzeArgs) -> anyhow::Result<()> {
     ensure!(
-        args.files.len() == 1,
+        args.input.files.len() == 1,
         "--write: {} captures are given, expected one, of which a copy is written",
-        args.files.len()
+        args.input.files.len()
     );
     ensure!(
-        args.files.iter().all(|file| file.is_file()),
+        args.input.files.iter().all(|file| file.is_file()),
         "--write: expected a file, because the capture is read twice"
     );
     Ok(())

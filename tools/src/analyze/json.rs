@@ -17,8 +17,8 @@ use softroce_pcap::flow::{CmConversation, Outcome, Subject};
 use crate::check::Icrc;
 use crate::hex::hex;
 
-/// Returns the object; `traces` adds fields to each stream.
-pub(super) fn whole<'a>(name: &'a str, analysis: &'a Analysis, traces: Traces) -> impl Serialize {
+/// Returns the object. The series of each stream are lists of numbers, or what `packed` returns in their place.
+pub(super) fn whole<'a>(name: &'a str, analysis: &'a Analysis, packed: Packed) -> impl Serialize {
     let counts = &analysis.counts;
     Whole {
         file: name,
@@ -32,14 +32,14 @@ pub(super) fn whole<'a>(name: &'a str, analysis: &'a Analysis, traces: Traces) -
         not_followed: counts.not_followed,
         start: analysis.start.as_ref().map(Duration::as_secs_f64),
         duration_s: seconds(analysis.duration),
-        flows: analysis.flows.iter().map(|flow| ShownFlow::of(flow, traces)).collect(),
+        flows: analysis.flows.iter().map(|flow| ShownFlow::of(flow, packed)).collect(),
         conversations: analysis.conversations.iter().map(conversation).collect(),
         unlisted_conversations: analysis.unlisted_conversations,
     }
 }
 
-/// Returns further fields of a stream.
-pub(super) type Traces = fn(&Stream) -> Option<Value>;
+/// Returns the series of a stream in another form than lists of numbers.
+pub(super) type Packed = fn(&Stream) -> Option<Value>;
 
 #[derive(Serialize)]
 struct Whole<'a> {
@@ -283,15 +283,35 @@ struct ShownStream {
     in_flight: Value,
     /// Time in each phase.
     time_s: Map<String, Value>,
-    goodput_over_time: Value,
-    carried_over_time: Value,
-    in_flight_over_time: Value,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    traces: Option<Value>,
+    #[serde(flatten)]
+    series: Series,
+}
+
+/// Series of a stream over time.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Series {
+    Packed { series: Value },
+    Numbers { goodput_over_time: Value, carried_over_time: Value, in_flight_over_time: Value },
+}
+
+impl Series {
+    fn numbers(stream: &Stream) -> Self {
+        let in_flight = &stream.over_time.in_flight;
+        Self::Numbers {
+            goodput_over_time: rates(stream.arrived_over_time()),
+            carried_over_time: rates(&stream.over_time.carried),
+            in_flight_over_time: json!({
+                "start_s": seconds(in_flight.start()),
+                "bin_s": seconds(in_flight.width()),
+                "max_bytes": in_flight.values(),
+            }),
+        }
+    }
 }
 
 impl ShownFlow {
-    fn of(flow: &Flow, traces: Traces) -> Self {
+    fn of(flow: &Flow, packed: Packed) -> Self {
         let streams: Vec<_> = flow.streams.iter().collect();
         let end = |end: &pcap::End| End { ip: end.ip, qp: end.qp.map(|qp| qp.value()) };
         Self {
@@ -306,7 +326,7 @@ impl ShownFlow {
             figures: Figures::of(&streams, flow.duration()),
             diagnosis: flow.reasons().iter().map(Diagnosis::of).collect(),
             cm: flow.cm_exchange.as_deref().map(cm_exchange),
-            streams: streams.iter().map(|stream| ShownStream::of(stream, traces)).collect(),
+            streams: streams.iter().map(|stream| ShownStream::of(stream, packed)).collect(),
         }
     }
 }
@@ -336,7 +356,7 @@ impl Diagnosis {
 }
 
 impl ShownStream {
-    fn of(stream: &Stream, traces: Traces) -> Self {
+    fn of(stream: &Stream, packed: Packed) -> Self {
         let direction = &stream.direction;
         let spent = Phase::ALL.map(|phase| (phase.name(), stream.spent(phase)));
         let (bytes, packets) = (&stream.in_flight.bytes, &stream.in_flight.packets);
@@ -356,14 +376,8 @@ impl ShownStream {
                 .map(|(name, time)| (key(name), seconds(time).into()))
                 .into_iter()
                 .collect(),
-            goodput_over_time: rates(stream.arrived_over_time()),
-            carried_over_time: rates(&stream.over_time.carried),
-            in_flight_over_time: json!({
-                "start_s": seconds(stream.over_time.in_flight.start()),
-                "bin_s": seconds(stream.over_time.in_flight.width()),
-                "max_bytes": stream.over_time.in_flight.values(),
-            }),
-            traces: traces(stream),
+            series: packed(stream)
+                .map_or_else(|| Series::numbers(stream), |series| Series::Packed { series }),
         }
     }
 }

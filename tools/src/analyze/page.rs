@@ -1,28 +1,63 @@
 //! An analysis as a page for a browser: one file that needs no other and no network.
+//!
+//! | file | |
+//! |---|---|
+//! | `page.html`, `style.css` | the parts of the page |
+//! | `format.js` | figures with their units, and the making of elements |
+//! | `decode.js` | unpacks series of numbers, and makes coarser ones of them |
+//! | `plot.js` | draws charts of one stream |
+//! | `overview.js` | draws the heat map of all flows |
+//! | `findings.js` | lists NAKs and waits of a stream |
+//! | `page.js` | words and tables, address, keys, print |
+
+mod overview;
+mod packed;
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use softroce_pcap::analyze::{Analysis, Line, Stream, Trace};
+use softroce_pcap::analyze::{Analysis, Line, Stream};
 
 use super::json;
 use crate::capture;
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
-/// The two scripts use each other's functions.
-const SCRIPTS: [&str; 2] = [include_str!("page/plot.js"), include_str!("page/page.js")];
+/// The scripts use each other's functions; the last one begins.
+const SCRIPTS: [&str; 6] = [
+    include_str!("page/format.js"),
+    include_str!("page/decode.js"),
+    include_str!("page/plot.js"),
+    include_str!("page/overview.js"),
+    include_str!("page/findings.js"),
+    include_str!("page/page.js"),
+];
 
-/// Writes the page of a capture.
-pub(super) fn write(path: &Path, input: &Path, analysis: &Analysis) -> anyhow::Result<()> {
-    let name = input.display().to_string();
-    let data = json::whole(&name, analysis, |stream| Some(traces(stream)));
+/// Data of the page.
+#[derive(Serialize)]
+struct Data<T> {
+    #[serde(flatten)]
+    analysis: T,
+    overview: Value,
+}
+
+/// Writes the page of a capture, or of the captures of both ends, which are the inputs.
+pub(super) fn write(
+    path: &Path,
+    inputs: &[PathBuf],
+    name: &str,
+    analysis: &Analysis,
+) -> anyhow::Result<()> {
+    let data = Data {
+        analysis: json::whole(name, analysis, |stream| Some(series(stream))),
+        overview: overview::of(analysis),
+    };
     let page = page(&embedded(&data)?);
     let name_of_output = || path.display().to_string();
-    let mut out = capture::create(path, &[input.to_owned()])?;
+    let mut out = capture::create(path, inputs)?;
     out.write_all(page.as_bytes()).and_then(|()| out.flush()).with_context(name_of_output)
 }
 
@@ -51,33 +86,17 @@ fn embedded(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"))
 }
 
-fn traces(stream: &Stream) -> Value {
+/// Returns the series of a stream, packed.
+fn series(stream: &Stream) -> Value {
     let traces = Line::ALL.map(|line| (line.name(), stream.trace(line)));
     let kept = traces.into_iter().filter(|(_, trace)| !trace.cells().is_empty());
-    kept.map(|(name, trace)| (name.to_owned(), packed(trace))).collect::<Map<_, _>>().into()
-}
-
-/// Returns the points of a trace as a flat list of four numbers each: time and lowest value, both relative to the
-/// point before; the height of the range; the number of points that it stands for.
-fn packed(trace: &Trace) -> Value {
-    let mut points = Vec::with_capacity(trace.cells().len() * 4);
-    let (mut at, mut low) = (0, 0);
-    for cell in trace.cells() {
-        points.push(Value::from(cell.at - at));
-        points.push(signed(cell.low, low));
-        points.push(Value::from(cell.high - cell.low));
-        points.push(Value::from(cell.points));
-        (at, low) = (cell.at, cell.low);
-    }
-    json!({ "bin_ns": trace.bin(), "points": points })
-}
-
-fn signed(value: u64, before: u64) -> Value {
-    if value >= before {
-        Value::from(value - before)
-    } else {
-        i64::try_from(before - value).map_or(Value::Null, |less| Value::from(-less))
-    }
+    let traces: Map<_, _> =
+        kept.map(|(name, trace)| (name.to_owned(), packed::trace(trace))).collect();
+    json!({
+        "traces": traces,
+        "carried": packed::bins(&stream.over_time.carried),
+        "delivered": packed::bins(stream.arrived_over_time()),
+    })
 }
 
 #[cfg(test)]
@@ -105,12 +124,5 @@ mod tests {
             assert!(!part.contains("</") && !part.contains("<!--"));
         }
         assert!(!STYLE.contains('<'));
-    }
-
-    #[test]
-    fn differences_may_be_negative() {
-        assert_eq!(signed(5, 7), json!(-2));
-        assert_eq!(signed(7, 5), json!(2));
-        assert_eq!(signed(u64::MAX, 0), json!(u64::MAX));
     }
 }

@@ -1,17 +1,17 @@
 //! `roce check -r A -r B`: captures of both ends as one.
 
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::ensure;
 use softroce_pcap::check::{Checker, Finding, Severity};
 use softroce_pcap::flow::Limits;
-use softroce_pcap::merge::{Alignment, Fate, MergedPacket, Merger, Survey};
-use softroce_pcap::{LinkType, Reader, Record, Writer};
+use softroce_pcap::merge::{Fate, MergedPacket};
+use softroce_pcap::{LinkType, Record, Writer};
 
-use super::merged::Merged;
 use super::report::Report;
+use crate::both_ends::BothEnds;
 use crate::capture;
 use crate::cli::CheckArgs;
 use crate::outcome::Outcome;
@@ -23,44 +23,23 @@ pub(super) fn check(
     out: &mut impl Write,
     palette: Palette,
 ) -> anyhow::Result<Outcome> {
-    let [first, second] = args.ends.as_slice() else {
-        bail!("-r: {} captures are given, expected two, one of each end", args.ends.len());
-    };
-    let files = [first.as_path(), second.as_path()];
-    for file in files {
-        ensure!(
-            file.as_os_str() != "-",
-            "-r: standard input is given, expected a file, which is read twice"
-        );
-    }
-    let names = files.map(|file| file.display().to_string());
-    let surveys = [survey(files[0])?, survey(files[1])?];
-    let alignment = Alignment::of(&surveys[0], &surveys[1])
-        .with_context(|| format!("{} and {}", names[0], names[1]))?;
-    let mut merger = Merger::new(alignment);
-    let mut readers = [Some(capture::open(files[0])?), Some(capture::open(files[1])?)];
-    let name = format!("{} and {}", names[0], names[1]);
+    let mut ends = BothEnds::open(&args.ends)?;
+    let (name, names) = (ends.name(), ends.names().clone());
     let mut report = Report::new(&name, args, palette);
     let mut checker = Checker::new(Limits::default());
     let mut copy = args.write.as_deref().map(|path| MergedFile::create(path, args)).transpose()?;
-    let mut failure = None;
-    while let Some(end) = merger.wants() {
-        if let Err(error) = read(&mut readers[end], end, &mut merger) {
-            // The part before the error is checked too.
-            failure.get_or_insert(error.context(names[end].clone()));
+    let failure = ends.for_each(|packet| {
+        let since = report.since_start(Some(packet.time));
+        let findings = checker.merged(packet);
+        for finding in findings {
+            report.merged_finding(finding, packet.sighting.numbers, since, out)?;
         }
-        while let Some(packet) = merger.next_packet() {
-            let since = report.since_start(Some(packet.time));
-            let findings = checker.merged(&packet);
-            for finding in findings {
-                report.merged_finding(finding, packet.sighting.numbers, since, out)?;
-            }
-            if let Some(copy) = &mut copy {
-                copy.packet(&packet, findings, &names)?;
-            }
+        match &mut copy {
+            Some(copy) => copy.packet(packet, findings, &names),
+            None => Ok(()),
         }
-    }
-    report.merged = Some(Merged::of(&merger, &names));
+    })?;
+    report.merged = Some(ends.merged());
     report.finish(checker.counts(), failure.as_ref(), out)?;
     if let Some(copy) = copy {
         copy.writer.into_inner().flush()?;
@@ -70,37 +49,6 @@ pub(super) fn check(
         None if checker.counts().of(Severity::Violation) > 0 => Ok(Outcome::No),
         None => Ok(Outcome::Yes),
     }
-}
-
-/// Returns a sample of a capture. A capture that ends with an error is sampled up to there.
-fn survey(path: &Path) -> anyhow::Result<Survey> {
-    let mut reader = capture::open(path)?;
-    let mut survey = Survey::default();
-    while let Ok(Some(packet)) = reader.next_packet() {
-        survey.packet(&packet);
-    }
-    Ok(survey)
-}
-
-/// Reads the next packet of a capture into the merger.
-fn read(
-    reader: &mut Option<Reader<Box<dyn Read>>>,
-    end: usize,
-    merger: &mut Merger,
-) -> anyhow::Result<()> {
-    let packet = match reader {
-        Some(reader) => reader.next_packet(),
-        None => Ok(None),
-    };
-    match packet {
-        Ok(Some(packet)) => merger.packet(end, &packet),
-        Ok(None) => merger.end(end),
-        Err(error) => {
-            merger.end(end);
-            return Err(error.into());
-        }
-    }
-    Ok(())
 }
 
 /// Returns the way of a packet in words, with the names of the captures; `None` if both have it whole.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use softroce_pcap::IcrcCounts;
 use softroce_pcap::check::{self, Counts, Severity};
 
-use super::merged::Merged;
+use crate::merged::Merged;
 use crate::output::json_line;
 
 #[derive(Serialize)]

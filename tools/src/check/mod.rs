@@ -5,7 +5,6 @@ mod explain;
 mod github;
 mod json;
 mod junit;
-mod merged;
 mod report;
 mod text;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use softroce_pcap::check::{Counts, Finding};
 
-use super::merged::Merged;
 use super::text::{Summary, line, painted};
 use super::{github, json, junit};
 use crate::cli::{CheckArgs, Format};
+use crate::merged::Merged;
 use crate::output::{Paint, Palette};
 
 /// The findings of one file.

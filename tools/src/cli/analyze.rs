@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::SpanArgs;
+use super::{InputArgs, SpanArgs};
 
 /// Show what the connections of a capture did, and where their time went.
 ///
@@ -13,13 +13,12 @@ use super::SpanArgs;
 /// their causes; NAKs, RNR waits, reordering and congestion marks; bytes in flight; and the parameters that the
 /// connection managers exchanged.
 ///
-/// Times are those at the point of capture: near the responder, a latency is only the responder's share. Packets
+/// Times are those at the point of capture, or with -r at the sender of each packet: near the responder, a latency is only the responder's share. Packets
 /// with a bad ICRC count as lost, as they do for a receiver.
 #[derive(Args, Debug)]
 pub(crate) struct AnalyzeArgs {
-    /// pcap or pcapng files, also compressed with gzip or zstd; - for standard input.
-    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
     #[command(flatten)]
     pub(crate) span: SpanArgs,
     /// Number of flows to print in full; each further flow has one line.
@@ -29,12 +28,12 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// Also write a page for a browser, which needs no other file and no network: PSNs over time, goodput, bytes in
-    /// flight and latency, with zoom.
+    /// flight and latency, with zoom; all flows over time, when there are many.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) html: Option<PathBuf>,
     /// Also write the capture to this pcapng file, with the causes of each flow's duration as comments of its first
     /// packet, which Wireshark and tshark show; - for standard output, in place of the report. The capture is read
     /// twice.
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "ends", value_hint = ValueHint::FilePath)]
     pub(crate) write: Option<PathBuf>,
 }

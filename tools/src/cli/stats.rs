@@ -1,10 +1,8 @@
 //! `roce stats`: its options.
 
-use std::path::PathBuf;
+use clap::{Args, ValueEnum};
 
-use clap::{Args, ValueEnum, ValueHint};
-
-use super::SpanArgs;
+use super::{InputArgs, SpanArgs};
 
 /// Print statistics of captures as tables.
 ///
@@ -16,9 +14,8 @@ use super::SpanArgs;
 /// Times are those at the point of capture. Packets with a bad ICRC count as lost, as they do for a receiver.
 #[derive(Args, Debug)]
 pub(crate) struct StatsArgs {
-    /// pcap or pcapng files, also compressed with gzip or zstd; - for standard input.
-    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
     /// Print only this table; may be repeated.
     #[arg(long, value_enum, value_name = "TABLE")]
     pub(crate) table: Vec<TableName>,

@@ -8,8 +8,10 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
+use softroce_pcap::{LinkType, Reader, Writer};
 
 /// Lock of a test with polling sides: one such test at a time, or a side may wait for the CPU until the other times
 /// out.
@@ -140,4 +142,30 @@ pub(crate) fn fresh_ip(number: u8) -> String {
 /// Returns the path of a file of this test run.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Writes what the server of a golden capture would have captured: its clock is 5 s ahead, each packet takes 100 µs,
+/// and the packet with a number was lost on the way. Returns the path.
+pub(crate) fn other_end(test: &str, name: &str, lost: u64) -> String {
+    let delay = Duration::from_micros(100);
+    let ahead = Duration::from_secs(5);
+    let bytes = fs::read(golden(name)).unwrap();
+    let mut reader = Reader::new(bytes.as_slice()).unwrap();
+    let mut packets = Vec::new();
+    while let Some(packet) = reader.next_packet().unwrap() {
+        let is_request = packet.ip.unwrap()[15] == 2;
+        let time = packet.time.unwrap() + ahead;
+        let time = if is_request { time + delay } else { time.checked_sub(delay).unwrap() };
+        if packet.number != lost {
+            packets.push((time, packet.ip.unwrap().to_vec()));
+        }
+    }
+    packets.sort();
+    let mut writer = Writer::new(Vec::new(), LinkType::Raw, "test").unwrap();
+    for (time, ip) in packets {
+        writer.packet(time, None, &ip).unwrap();
+    }
+    let path = scratch(&format!("{test}-other-end.pcapng"));
+    fs::write(&path, writer.into_inner()).unwrap();
+    path.to_str().unwrap().to_owned()
 }

@@ -1,48 +1,11 @@
 "use strict";
-// The page of `roce analyze --html`: the flows of a capture in words and tables, and one stream of one
-// flow drawn at a time.
-
-const byId = (id) => document.getElementById(id);
-const analysis = JSON.parse(byId("data").textContent);
-
-// ---- figures as people read them
-
-function digits(x) {
-  const size = Math.abs(x);
-  return String(Number(x.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2)));
-}
-function scaled(x, steps) {
-  const [unit, scale] = steps.find(([, scale]) => Math.abs(x) >= scale) ?? steps.at(-1);
-  return `${digits(x / scale)} ${unit}`;
-}
-const span = (ns) => ns === 0 ? "0 s" : scaled(ns, [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]]);
-// As exact as it must be for steps to differ.
-function moment(ns, step) {
-  const [unit, scale] = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]].find(([, scale]) => Math.abs(ns) >= scale) ?? ["s", 1];
-  const decimals = Math.min(Math.max(Math.ceil(Math.log10(scale / step) - 1e-9), 0), 12);
-  return ns === 0 ? "0" : `${(ns / scale).toFixed(decimals)} ${unit}`;
-}
-const size = (bytes) => scaled(bytes, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 1024], ["B", 1]]);
-const rate = (gbit) => scaled(gbit * 1e9, [["Gbit/s", 1e9], ["Mbit/s", 1e6], ["kbit/s", 1e3], ["bit/s", 1]]);
-const percent = (share) => `${digits(share * 100)} %`;
-const end = (end) => `${end.ip} qp ${end.qp === null ? "?" : "0x" + end.qp.toString(16).padStart(6, "0")}`;
-const packets = (n) => `${Number(n.toFixed(2)).toLocaleString("en")}`;
-
-function node(name, props, ...children) {
-  const made = Object.assign(document.createElement(name), props);
-  made.append(...children);
-  return made;
-}
-function table(title, head, rows) {
-  const row = (cells, name) => node("tr", {}, ...cells.map((cell) => node(name, {}, String(cell))));
-  return node("div", {}, node("h3", {}, title),
-    node("table", {}, row(head, "th"), ...rows.map((cells) => row(cells, "td"))));
-}
+// The page of `roce analyze --html`: the flows of a capture in words and tables, and one stream of one flow drawn at a
+// time. Address, keys and print.
 
 // ---- words and tables
 
 function describe(flow, stream) {
-  byId("ends").textContent = `${end(flow.a)} › ${end(flow.b)}`;
+  byId("ends").textContent = nameOf(flow);
   const facts = [flow.transport, flow.mtu && `MTU ${flow.mtu}`, flow.joined_how,
     `${size(flow.bytes)} in ${span(flow.duration_s * 1e9)}`, flow.goodput_gbit_per_s !== null && rate(flow.goodput_gbit_per_s)];
   byId("figures").textContent = facts.filter(Boolean).join(" · ");
@@ -60,14 +23,15 @@ function describe(flow, stream) {
     return node("li", {}, whose + reason.text);
   }));
   const directions = flow.streams.length < 2 ? [] : flow.streams.map((s, i) => {
-    const button = node("button", { className: i === state.stream ? "on" : "" }, `${s.asker.ip} asks`);
-    button.onclick = () => choose(state.flow, i);
+    const button = node("button", { className: i === state.stream ? "on" : "", ariaPressed: String(i === state.stream) }, `${s.asker.ip} asks`);
+    button.onclick = () => goTo({ flow: state.flow, stream: i }, true);
     return button;
   });
   byId("directions").replaceChildren(...directions);
-  for (const row of byId("flows").querySelectorAll("tr[data-flow]")) {
-    row.classList.toggle("on", Number(row.dataset.flow) === state.flow);
-  }
+  for (const row of byId("flows").querySelectorAll("tr.on")) row.classList.remove("on");
+  const row = byId(`flow${state.flow}`);
+  row?.classList.add("on");
+  row?.scrollIntoView({ block: "nearest" });
   byId("tables").replaceChildren(...tables(flow, stream));
 }
 
@@ -113,38 +77,162 @@ function sizes(of) {
   return told.join(", ");
 }
 
+function listFlows() {
+  const rows = analysis.flows.map((flow, i) => {
+    const link = node("a", { href: address({ flow: i, stream: 0 }) }, `${i + 1}: ${nameOf(flow)}`);
+    return [link, flow.transport, size(flow.bytes), span(flow.duration_s * 1e9),
+      flow.goodput_gbit_per_s === null ? "" : rate(flow.goodput_gbit_per_s), flow.retransmitted.total, flow.diagnosis[0]?.brief ?? ""];
+  });
+  const made = table("", ["flow", "service", "bytes", "time", "goodput", "retransmitted", "most of the time"], rows);
+  [...made.tBodies[0].rows].forEach((row, i) => {
+    row.id = `flow${i}`;
+    row.onclick = (e) => { if (!(e.target instanceof HTMLAnchorElement)) goTo({ flow: i, stream: 0 }, true); };
+  });
+  byId("flows").append(made);
+}
+
+// ---- address
+
+// Returns the address of a place: conn and side count from 1, t is a moment in seconds after the first packet of the
+// capture, from and to are what is in sight; without them it is all, or what is around t.
+function address(place) {
+  const seconds = (t) => String(Number((t / 1e9).toFixed(9)));
+  const parts = { conn: place.flow + 1 };
+  if (place.stream) parts.side = place.stream + 1;
+  for (const name of ["t", "from", "to"]) if (typeof place[name] === "number") parts[name] = seconds(place[name]);
+  return `#${new URLSearchParams(parts)}`;
+}
+function here() {
+  const edge = (state.last - state.first) * 0.01;
+  const isWhole = state.t0 <= state.first - edge + 1 && state.t1 >= state.last + edge - 1;
+  const range = isWhole ? {} : { from: state.t0, to: state.t1 };
+  return { flow: state.flow, stream: state.stream, t: state.mark, ...range };
+}
+
+// The address follows what is shown, a moment later: browsers refuse hundreds of changes a minute.
+let writing = 0;
+function remember() {
+  clearTimeout(writing);
+  writing = setTimeout(() => history.replaceState(null, "", address(here())), 300);
+}
+// The place that is left stays in the history.
+let pushed = -Infinity;
+function push() {
+  clearTimeout(writing);
+  if (performance.now() - pushed < 300) return remember();
+  history.replaceState(null, "", address(here()));
+  history.pushState(null, "", location.href);
+  pushed = performance.now();
+}
+
+// Shows a place. `isNew` adds it to the history; `length` is the duration of what happens there.
+function goTo(place, isNew, length = 0) {
+  if (isNew) push();
+  if (place.flow !== state.flow || place.stream !== state.stream || !state.charts.length) choose(place.flow, place.stream);
+  state.mark = place.t ?? null;
+  if (place.from < place.to) return show(place.from, place.to);
+  if (state.mark === null) return showAll();
+  const whole = state.last - state.first, shown = state.t1 - state.t0;
+  const wanted = Math.max(shown < whole ? shown : Math.max(whole / 20, 200e3), 3 * length);
+  show(state.mark + length / 2 - wanted / 2, state.mark + length / 2 + wanted / 2);
+}
+function mark(t) {
+  push();
+  state.mark = t;
+  remember();
+  draw();
+}
+
+function readAddress() {
+  const parts = new URLSearchParams(location.hash.slice(1));
+  const number = (name) => parts.has(name) && Number.isFinite(Number(parts.get(name))) ? Number(parts.get(name)) : undefined;
+  const time = (name) => number(name) === undefined ? undefined : number(name) * 1e9;
+  const flow = analysis.flows[number("conn") - 1] ? number("conn") - 1 : 0;
+  const stream = analysis.flows[flow]?.streams[number("side") - 1] ? number("side") - 1 : 0;
+  goTo({ flow, stream, t: time("t"), from: time("from"), to: time("to") }, false);
+}
+
+// ---- keys
+
+const KEYS = [
+  [["ArrowLeft"], "←", "earlier", () => move(-0.2)],
+  [["ArrowRight"], "→", "later", () => move(0.2)],
+  [["+", "="], "+", "closer", () => zoom(0.7)],
+  [["-"], "−", "farther", () => zoom(1 / 0.7)],
+  [["0"], "0", "all of it", showAll],
+  [["j"], "j", "next finding", () => nextFinding(1)],
+  [["k"], "k", "finding before", () => nextFinding(-1)],
+  [["n"], "n", "next connection", () => nextFlow(1)],
+  [["p"], "p", "connection before", () => nextFlow(-1)],
+  [["?"], "?", "this help", () => byId("help").showModal()],
+];
+function move(by) {
+  show(state.t0 + by * (state.t1 - state.t0), state.t1 + by * (state.t1 - state.t0));
+}
+function nextFlow(by) {
+  const flow = state.flow + by;
+  if (!analysis.flows[flow]) return;
+  goTo({ flow, stream: 0 }, true);
+  tell(`flow ${flow + 1}: ${nameOf(analysis.flows[flow])}`);
+}
+function onKey(e) {
+  if (e.ctrlKey || e.metaKey || e.altKey || byId("help").open || !state.charts.length) return;
+  const found = KEYS.find(([names]) => names.includes(e.key));
+  if (!found) return;
+  found[3]();
+  e.preventDefault();
+}
+// For a screen reader, and below the charts.
+function tell(text) {
+  byId("told").textContent = text;
+}
+
+// ---- themes and print
+
+let isDark = false;
+function theme(dark) {
+  document.documentElement.classList.toggle("dark", dark);
+  colors.clear();
+  forgetHeat();
+}
+// Paper is white, and has everything open.
+let closed = [];
+function toPaper() {
+  closed = [...document.querySelectorAll("details:not([open])")];
+  for (const details of closed) details.open = true;
+  theme(false);
+  drawNow();
+}
+function fromPaper() {
+  for (const details of closed) details.open = false;
+  theme(isDark);
+  draw();
+}
+
 function begin() {
   byId("file").textContent = analysis.file;
   document.title = `roce analyze ${analysis.file}`;
   const icrc = analysis.icrc;
   byId("totals").textContent = `${analysis.packets} packets in ${span(analysis.duration_s * 1e9)}, ${analysis.roce_packets} of RoCEv2; ICRC: ${icrc.good} good, ${icrc.bad} bad, ${icrc.unknown} unknown`;
-  if (analysis.flows.length > 1) {
-    const rows = analysis.flows.map((flow, i) => {
-      const cells = [`${end(flow.a)} › ${end(flow.b)}`, flow.transport, size(flow.bytes), span(flow.duration_s * 1e9),
-        flow.goodput_gbit_per_s === null ? "" : rate(flow.goodput_gbit_per_s), flow.retransmitted.total, flow.diagnosis[0]?.brief ?? ""];
-      const row = node("tr", {}, ...cells.map((cell) => node("td", {}, String(cell))));
-      row.dataset.flow = i;
-      row.onclick = () => choose(i, 0);
-      return row;
-    });
-    const head = ["flow", "service", "bytes", "time", "goodput", "retransmitted", "most of the time"];
-    byId("flows").append(node("table", {}, node("tr", {}, ...head.map((name) => node("th", {}, name))), ...rows));
-  }
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const theme = (on) => { document.documentElement.classList.toggle("dark", on); draw(); };
-  dark.addEventListener("change", () => theme(dark.matches));
-  byId("theme").onclick = () => theme(!document.documentElement.classList.contains("dark"));
+  byId("keys").append(table("", [], KEYS.map(([, key, text]) => [node("kbd", {}, key), text])));
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const darken = (on) => { isDark = on; theme(on); draw(); };
+  system.addEventListener("change", () => darken(system.matches));
+  byId("theme").onclick = () => darken(!isDark);
+  byId("ask").onclick = () => byId("help").showModal();
   byId("reset").onclick = showAll;
+  isDark = system.matches;
+  theme(isDark);
+  if (!analysis.flows.length) return;
+  if (analysis.flows.length > 1) listFlows();
+  makeOverview();
   addEventListener("resize", draw);
-  addEventListener("keydown", (e) => {
-    const move = (by) => show(state.t0 + by * (state.t1 - state.t0), state.t1 + by * (state.t1 - state.t0));
-    const keys = { "+": () => zoom(0.7), "=": () => zoom(0.7), "-": () => zoom(1 / 0.7), "ArrowLeft": () => move(-0.2), "ArrowRight": () => move(0.2), "0": showAll };
-    if (keys[e.key] && !e.ctrlKey && !e.metaKey) { keys[e.key](); e.preventDefault(); }
-  });
-  document.documentElement.classList.toggle("dark", dark.matches);
-  // The address keeps what is in sight, so that it can be passed on.
-  const place = new URLSearchParams(location.hash.slice(1));
-  choose(Number(place.get("flow")), Number(place.get("stream")));
-  if (place.has("from") && place.has("to")) show(place.get("from") * 1e9, place.get("to") * 1e9);
+  addEventListener("keydown", onKey);
+  addEventListener("popstate", readAddress);
+  addEventListener("beforeprint", toPaper);
+  addEventListener("afterprint", fromPaper);
+  readAddress();
+  drawNow();
+  performance.mark("drawn");
 }
 begin();

@@ -25,45 +25,23 @@ const SPENT = {
   "receiver not ready": ["notready"],
 };
 
-// A trace is stored as differences: time, low, high less low, points.
-function unpack(trace) {
-  const count = trace ? trace.points.length / 4 : 0;
-  const cells = { n: count, at: new Float64Array(count), low: new Float64Array(count),
-    high: new Float64Array(count), points: new Float64Array(count), bin: trace ? trace.bin_ns : null };
-  let at = 0, low = 0;
-  for (let i = 0; i < count; i++) {
-    at += trace.points[4 * i];
-    low += trace.points[4 * i + 1];
-    cells.at[i] = at;
-    cells.low[i] = low;
-    cells.high[i] = low + trace.points[4 * i + 2];
-    cells.points[i] = trace.points[4 * i + 3];
-  }
-  return cells;
-}
-// The first index whose time is not before t.
-function from(cells, t) {
-  let low = 0, high = cells.n;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (cells.at[middle] < t) low = middle + 1; else high = middle;
-  }
-  return low;
-}
-
-const state = { flow: 0, stream: 0, traces: {}, base: 0, first: 0, last: 1, t0: 0, t1: 1, hidden: new Set(), charts: [] };
+// What is shown: a stream, a stretch of time, and a marked moment of it.
+const state = { flow: 0, stream: 0, traces: {}, findings: [], base: 0, first: 0, last: 1, t0: 0, t1: 1, mark: null, chosen: null,
+  hidden: new Set(), charts: [] };
 
 function choose(flow, stream) {
   const chosen = analysis.flows[flow]?.streams[stream];
   if (!chosen) return;
-  Object.assign(state, { flow, stream, traces: {} });
-  for (const [name, trace] of Object.entries(chosen.traces)) state.traces[name] = unpack(trace);
+  Object.assign(state, { flow, stream, traces: {}, mark: null });
+  for (const [name, trace] of Object.entries(chosen.series.traces)) state.traces[name] = unpack(trace);
+  state.findings = findingsOf(state.traces);
   const firsts = ["sent", "read"].map((name) => state.traces[name]).filter((cells) => cells?.n);
   state.base = firsts.length ? Math.min(...firsts.map((cells) => cells.low[0])) : 0;
   state.first = chosen.first_s * 1e9;
   state.last = Math.max(chosen.last_s * 1e9, state.first + 1000);
   state.hidden.clear();
   describe(analysis.flows[flow], chosen);
+  listFindings();
   makeCharts(chosen);
   showAll();
 }
@@ -98,11 +76,11 @@ function pointsChart(title, ticks, names, labels, options) {
 const many = (cells, i) => cells.points[i] > 1 ? ` (${cells.points[i]} of them)` : "";
 
 function makeCharts(stream) {
-  const rates = [["carried", stream.carried_over_time, "on the wire"], ["delivered", stream.goodput_over_time, "goodput"]];
+  const rates = [["carried", "on the wire"], ["delivered", "goodput"]];
   const charts = [
     sequenceChart(),
     binsChart([["goodput", "delivered"], [" and all payload on the wire", "carried"]], rate,
-      rates.map(([name, bins, label]) => ({ name, label, start: bins.start_s * 1e9, width: bins.bin_s * 1e9, values: bins.gbit_per_s }))),
+      rates.map(([name, label]) => ({ name, label, ...unpackRates(stream.series[name]) }))),
     pointsChart([["bytes in flight", "in_flight"]], size, ["in_flight"], { in_flight: "in flight" },
       { how: "area", zero: true, binary: true }),
     pointsChart([["latency of messages", "latency"], [" and round trip of acknowledgements", "ack_rtt"]], span, ["latency", "ack_rtt"],
@@ -111,18 +89,19 @@ function makeCharts(stream) {
   const holds = (chart) => (chart.bins ?? chart.kinds).some((s) => chart.bins ? s.values.length : s.cells?.n);
   state.charts = charts.filter(holds);
   byId("charts").replaceChildren(...state.charts.map((chart) => {
-    chart.canvas = node("canvas", {});
+    chart.canvas = node("canvas", { ariaLabel: `${chart.title.map(([text]) => text).join("")} over time; the tables have the figures` });
+    chart.canvas.setAttribute("role", "img");
     chart.canvas.style.height = `${chart.height}px`;
     listen(chart);
     return chart.canvas;
-  }));
+  }), byId("cursor"), byId("selection"));
   const legend = KINDS.filter(([name]) => state.traces[name]?.n).map(([name, , label]) => {
     const patch = node("i", {});
     patch.style.background = `var(--${name})`;
-    const button = node("button", { title: "show or hide" }, patch, label);
+    const button = node("button", { title: "show or hide", ariaPressed: "true" }, patch, label);
     button.onclick = () => {
       state.hidden.has(name) ? state.hidden.delete(name) : state.hidden.add(name);
-      button.classList.toggle("off");
+      button.ariaPressed = String(!button.classList.toggle("off"));
       draw();
     };
     return button;
@@ -131,19 +110,25 @@ function makeCharts(stream) {
 }
 
 const LEFT = 78, RIGHT = 8, TOP = 20, BOTTOM = 20;
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+// Colors by name, until the theme changes.
+const colors = new Map();
+function css(name) {
+  if (!colors.has(name)) colors.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+  return colors.get(name);
+}
 
 // Lowest and highest value in sight, with room around them.
 function extent(chart) {
   let low = Infinity, high = -Infinity;
   const take = (a, b) => { low = Math.min(low, a); high = Math.max(high, b); };
   for (const kind of chart.kinds ?? []) {
-    if (!kind.cells || state.hidden.has(kind.name)) continue;
-    const cells = kind.cells, start = from(cells, state.t0);
-    const until = from(cells, state.t1 + 1);
-    for (let i = start; i < until; i++) take(chart.value(cells.low[i]), chart.value(cells.high[i]));
+    if (!kind.sight || state.hidden.has(kind.name)) continue;
+    const [cells, start, until] = kind.sight;
+    for (let i = start; i < until; i++) {
+      if (cells.at[i] >= state.t0 && cells.at[i] <= state.t1) take(chart.value(cells.low[i]), chart.value(cells.high[i]));
+    }
     // A line goes on from before.
-    if (start > 0 && (kind.how === "step" || kind.how === "area")) take(chart.value(cells.high[start - 1]), chart.value(cells.high[start - 1]));
+    if (start < until && cells.at[start] < state.t0 && (kind.how === "step" || kind.how === "area")) take(chart.value(cells.high[start]), chart.value(cells.high[start]));
   }
   for (const s of chart.bins ?? []) {
     for (let i = 0; i < s.values.length; i++) {
@@ -173,8 +158,17 @@ function* decades(low, high) {
   }
 }
 
+// Draws before the browser shows its next frame, however often it is called until then.
+let isDue = false;
 function draw() {
+  if (isDue) return;
+  isDue = true;
+  requestAnimationFrame(() => { if (isDue) drawNow(); });
+}
+function drawNow() {
+  isDue = false;
   for (const chart of state.charts) drawChart(chart);
+  drawOverview();
   const [t0, t1] = [Math.max(state.t0, state.first), Math.min(state.t1, state.last)].map((t) => t - state.first);
   byId("range").textContent = `${exact(t0)} to ${exact(t1)} after the first packet`;
 }
@@ -182,13 +176,21 @@ function draw() {
 // A time, to a thousandth of what is in sight.
 const exact = (ns) => moment(ns, (state.t1 - state.t0) / 1000);
 
-function drawChart(chart) {
-  const { canvas } = chart, ratio = devicePixelRatio || 1;
-  const width = canvas.clientWidth, height = canvas.clientHeight;
-  canvas.width = width * ratio;
-  canvas.height = height * ratio;
+// An empty canvas with as many pixels as the screen has there, and its size as the page measures it.
+function surface(canvas) {
+  const ratio = devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
+  const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== across || canvas.height !== down) Object.assign(canvas, { width: across, height: down });
   const g = canvas.getContext("2d");
-  g.scale(ratio, ratio);
+  g.setTransform(ratio, 0, 0, ratio, 0, 0);
+  g.clearRect(0, 0, width, height);
+  return { g, width, height };
+}
+
+function drawChart(chart) {
+  const { g, width, height } = surface(chart.canvas);
+  // Two cells a pixel.
+  for (const kind of chart.kinds ?? []) kind.sight = kind.cells?.n ? inSight(kind.cells, state.t0, state.t1, kind.how === "dot" ? Infinity : 2 * width) : null;
   const [low, high] = extent(chart);
   const scale = chart.log ? Math.log : (v) => v;
   const perY = (height - TOP - BOTTOM) / (scale(high) - scale(low));
@@ -204,14 +206,10 @@ function drawChart(chart) {
   for (const [name, label] of WAITS) waits(g, chart, name, label, height);
   for (const s of chart.bins ?? []) drawBins(g, s, x, y);
   for (const kind of chart.kinds ?? []) {
-    if (kind.cells?.n && !state.hidden.has(kind.name)) PAINT[kind.how](g, chart, kind.cells, css(kind.name));
+    if (kind.sight && !state.hidden.has(kind.name)) PAINT[kind.how](g, chart, kind.sight, css(kind.name));
   }
+  if (state.mark !== null) line(g, css("text"), x(state.mark), TOP, x(state.mark), height - BOTTOM);
   g.restore();
-  if (state.hover !== undefined && state.hover >= state.t0 && state.hover <= state.t1) line(g, css("faint"), x(state.hover), TOP, x(state.hover), height - BOTTOM);
-  if (state.chosen) {
-    g.fillStyle = css("wait_rnr");
-    g.fillRect(x(state.chosen[0]), TOP, x(state.chosen[1]) - x(state.chosen[0]), height - TOP - BOTTOM);
-  }
 }
 
 function line(g, style, x0, y0, x1, y1) {
@@ -289,13 +287,8 @@ function drawBins(g, s, x, y) {
   g.globalAlpha = 1;
 }
 
-// The cells in sight, with one on either side.
-function* sight(cells) {
-  const until = Math.min(from(cells, state.t1) + 1, cells.n);
-  for (let i = Math.max(from(cells, state.t0) - 1, 0); i < until; i++) yield i;
-}
-function* marks(chart, cells) {
-  for (const i of sight(cells)) {
+function* marks(chart, [cells, start, until]) {
+  for (let i = start; i < until; i++) {
     yield [chart.x(cells.at[i]), (chart.y(chart.value(cells.low[i])) + chart.y(chart.value(cells.high[i] + 1))) / 2];
   }
 }
@@ -307,24 +300,39 @@ function polygon(g, color, corners) {
 }
 
 const PAINT = {
-  // A packet is as high as the PSNs it takes, and has feet when there is room for them.
-  bar(g, chart, cells, color) {
+  // A packet is as high as the PSNs it takes, and has feet when there is room for them. Packets that touch in the same
+  // half of a pixel are one bar.
+  bar(g, chart, [cells, start, until], color) {
     g.fillStyle = color;
-    for (const i of sight(cells)) {
-      const x = chart.x(cells.at[i]), top = chart.y(chart.value(cells.high[i] + 1)), bottom = chart.y(chart.value(cells.low[i]));
-      g.fillRect(x - 0.8, top, 1.6, Math.max(bottom - top, 1.6));
-      if (bottom - top > 7) {
+    let column = NaN, x = 0, top = 0, bottom = 0, joined = 0;
+    const fill = () => {
+      if (!joined) return;
+      g.fillRect(x - 0.8, top, 1.6, bottom - top);
+      if (joined === 1 && bottom - top > 7) {
         g.fillRect(x - 2.5, top, 5, 1);
         g.fillRect(x - 2.5, bottom - 1, 5, 1);
       }
+    };
+    for (let i = start; i < until; i++) {
+      const at = chart.x(cells.at[i]), high = chart.y(chart.value(cells.high[i] + 1));
+      const low = Math.max(chart.y(chart.value(cells.low[i])), high + 1.6), here = Math.floor(2 * at);
+      if (here === column && high <= bottom && low >= top) {
+        top = Math.min(top, high);
+        bottom = Math.max(bottom, low);
+        joined++;
+        continue;
+      }
+      fill();
+      [column, x, top, bottom, joined] = [here, at, high, low, 1];
     }
+    fill();
   },
-  step(g, chart, cells, color) {
+  step(g, chart, [cells, start, until], color) {
     g.strokeStyle = color;
     g.lineWidth = 1.4;
     g.beginPath();
     let before;
-    for (const i of sight(cells)) {
+    for (let i = start; i < until; i++) {
       const x = chart.x(cells.at[i]);
       before === undefined ? g.moveTo(x, chart.y(chart.value(cells.low[i]))) : g.lineTo(x, before);
       before = chart.y(chart.value(cells.high[i]));
@@ -333,25 +341,30 @@ const PAINT = {
     if (before !== undefined) g.lineTo(Math.min(chart.x(state.last), chart.canvas.clientWidth), before);
     g.stroke();
   },
-  area(g, chart, cells, color) {
-    PAINT.step(g, chart, cells, color);
-    g.lineTo(chart.x(state.last), chart.y(0));
-    const first = sight(cells).next().value;
-    g.lineTo(chart.x(cells.at[first] ?? 0), chart.y(0));
+  area(g, chart, sight, color) {
+    PAINT.step(g, chart, sight, color);
+    const [cells, start] = sight;
+    g.lineTo(Math.min(chart.x(state.last), chart.canvas.clientWidth), chart.y(0));
+    g.lineTo(chart.x(cells.at[start] ?? 0), chart.y(0));
     g.globalAlpha = 0.15;
     g.fillStyle = color;
     g.fill();
     g.globalAlpha = 1;
   },
-  dot(g, chart, cells, color) {
+  // Points of which a pixel has one already are not drawn again.
+  dot(g, chart, [cells, start, until], color) {
     g.fillStyle = color;
-    for (const i of sight(cells)) {
+    const width = Math.ceil(chart.canvas.clientWidth), taken = new Uint8Array(width * Math.ceil(chart.canvas.clientHeight));
+    for (let i = start; i < until; i++) {
       const x = chart.x(cells.at[i]), top = chart.y(cells.high[i]), bottom = chart.y(Math.max(cells.low[i], 1));
+      const pixel = Math.round(top) * width + Math.round(x);
+      if (bottom - top < 1 && taken[pixel]) continue;
+      taken[pixel] = 1;
       g.fillRect(x - 1.2, top - 1.2, 2.4, bottom - top + 2.4);
     }
   },
-  cross(g, chart, cells, color) {
-    for (const [x, y] of marks(chart, cells)) {
+  cross(g, chart, sight, color) {
+    for (const [x, y] of marks(chart, sight)) {
       g.strokeStyle = color;
       g.lineWidth = 1.6;
       g.beginPath();
@@ -360,14 +373,14 @@ const PAINT = {
       g.stroke();
     }
   },
-  diamond(g, chart, cells, color) {
-    for (const [x, y] of marks(chart, cells)) polygon(g, color, [[x, y - 5], [x + 5, y], [x, y + 5], [x - 5, y]]);
+  diamond(g, chart, sight, color) {
+    for (const [x, y] of marks(chart, sight)) polygon(g, color, [[x, y - 5], [x + 5, y], [x, y + 5], [x - 5, y]]);
   },
-  down(g, chart, cells, color) {
-    for (const [x, y] of marks(chart, cells)) polygon(g, color, [[x - 4, y - 10], [x + 4, y - 10], [x, y - 2]]);
+  down(g, chart, sight, color) {
+    for (const [x, y] of marks(chart, sight)) polygon(g, color, [[x - 4, y - 10], [x + 4, y - 10], [x, y - 2]]);
   },
-  up(g, chart, cells, color) {
-    for (const [x, y] of marks(chart, cells)) polygon(g, color, [[x - 3, y + 9], [x + 3, y + 9], [x, y + 3]]);
+  up(g, chart, sight, color) {
+    for (const [x, y] of marks(chart, sight)) polygon(g, color, [[x - 3, y + 9], [x + 3, y + 9], [x, y + 3]]);
   },
 };
 
@@ -378,12 +391,9 @@ function show(t0, t1) {
   const length = Math.min(Math.max(t1 - t0, 100), whole + 2 * edge);
   state.t0 = Math.min(Math.max(t0, state.first - edge), state.last + edge - length);
   state.t1 = state.t0 + length;
-  const place = { flow: state.flow, stream: state.stream, from: seconds(state.t0), to: seconds(state.t1) };
-  history.replaceState(null, "", `#${new URLSearchParams(place)}`);
+  remember();
   draw();
 }
-// Of the capture.
-const seconds = (t) => (t / 1e9).toFixed(9);
 function showAll() {
   const edge = (state.last - state.first) * 0.01;
   show(state.first - edge, state.last + edge);
@@ -392,6 +402,15 @@ function zoom(by, around = (state.t0 + state.t1) / 2) {
   show(around - (around - state.t0) * by, around + (state.t1 - around) * by);
 }
 const timeAt = (chart, x) => state.t0 + (x - LEFT) / (chart.canvas.clientWidth - LEFT - RIGHT) * (state.t1 - state.t0);
+
+// A line, or a stretch, across all charts. It lies above them, so that they are not drawn again.
+function overlay(name, from, to = from) {
+  const { style } = byId(name);
+  byId(name).hidden = from === undefined;
+  if (from === undefined) return;
+  style.transform = `translateX(${from}px)`;
+  style.width = `${Math.max(to - from, 1)}px`;
+}
 
 function listen(chart) {
   const { canvas } = chart;
@@ -407,61 +426,66 @@ function listen(chart) {
   }, { passive: false });
   canvas.addEventListener("pointerdown", (e) => {
     canvas.setPointerCapture(e.pointerId);
-    grip = { x: e.offsetX, t0: state.t0, t1: state.t1, chooses: e.shiftKey, from: timeAt(chart, e.offsetX) };
+    grip = { x: e.offsetX, t0: state.t0, t1: state.t1, chooses: e.shiftKey, hasMoved: false };
   });
   canvas.addEventListener("pointermove", (e) => {
+    if (grip) grip.hasMoved ||= Math.abs(e.offsetX - grip.x) > 2;
     if (grip?.chooses) {
-      state.chosen = [grip.from, timeAt(chart, e.offsetX)].sort((a, b) => a - b);
-      draw();
-    } else if (grip) {
+      const ends = [grip.x, e.offsetX].sort((a, b) => a - b);
+      state.chosen = ends.map((x) => timeAt(chart, x));
+      overlay("selection", ...ends);
+    } else if (grip?.hasMoved) {
       const by = (grip.x - e.offsetX) / (canvas.clientWidth - LEFT - RIGHT) * (grip.t1 - grip.t0);
       show(grip.t0 + by, grip.t1 + by);
-    } else {
-      state.hover = timeAt(chart, e.offsetX);
-      draw();
+    } else if (!grip) {
+      overlay("cursor", e.offsetX >= LEFT ? e.offsetX : undefined);
       tip(chart, e);
     }
   });
-  const release = () => {
+  const release = (e) => {
     if (grip?.chooses && state.chosen) show(...state.chosen);
+    else if (grip && !grip.hasMoved && e.type === "pointerup") mark(timeAt(chart, e.offsetX));
     grip = null;
-    state.chosen = undefined;
-    draw();
+    state.chosen = null;
+    overlay("selection");
   };
   canvas.addEventListener("pointerup", release);
   canvas.addEventListener("pointercancel", release);
   canvas.addEventListener("pointerleave", () => {
-    state.hover = undefined;
+    overlay("cursor");
     byId("tip").hidden = true;
-    draw();
   });
   canvas.addEventListener("dblclick", showAll);
 }
 
 // The point next to the pointer, in words.
 function tip(chart, e) {
-  const told = [`${exact(state.hover - state.first)} after the first packet`];
+  const now = timeAt(chart, e.offsetX);
+  const told = [`${exact(now - state.first)} after the first packet`];
   for (const s of chart.bins ?? []) {
-    const v = s.values[Math.floor((state.hover - s.start) / s.width)];
+    const v = s.values[Math.floor((now - s.start) / s.width)];
     if (v !== undefined) told.push(`${s.label}: ${rate(v)}`);
   }
-  const near = chart.kinds ? nearest(chart, e.offsetX, e.offsetY) : null;
+  const near = chart.kinds ? nearest(chart, now, e.offsetX, e.offsetY) : null;
   if (near) told.push(`${exact(near.cells.at[near.i] - state.first)}: ${chart.tip(near.kind, near.cells, near.i)}`);
+  tellBox(e, told);
+}
+function tellBox(e, lines) {
   const box = byId("tip");
-  box.textContent = told.join("\n");
+  box.textContent = lines.join("\n");
   box.hidden = false;
   const right = e.clientX + 16 + box.offsetWidth > innerWidth;
   box.style.left = `${right ? e.clientX - 12 - box.offsetWidth : e.clientX + 16}px`;
   box.style.top = `${Math.min(e.clientY + 12, innerHeight - box.offsetHeight - 4)}px`;
 }
-function nearest(chart, x, y) {
+function nearest(chart, now, x, y) {
   let best = null, closest = 400;
   for (const kind of chart.kinds) {
     const cells = kind.cells;
     if (!cells?.n || state.hidden.has(kind.name)) continue;
     const reach = 20 / (chart.canvas.clientWidth - LEFT - RIGHT) * (state.t1 - state.t0);
-    const until = from(cells, state.hover + reach);
-    for (let i = from(cells, state.hover - reach); i < until; i++) {
+    const until = from(cells, now + reach);
+    for (let i = from(cells, now - reach); i < until; i++) {
       const dx = chart.x(cells.at[i]) - x;
       const top = chart.y(chart.value(cells.high[i])), bottom = chart.y(chart.value(cells.low[i]));
       const dy = Math.max(top - y, y - bottom, 0);

@@ -9,7 +9,7 @@ use softroce_pcap::merge::{Merger, PathCounts};
 
 /// How two captures relate.
 #[derive(Serialize)]
-pub(super) struct Merged {
+pub(crate) struct Merged {
     captures: [End; 2],
     /// Time of the second clock less that of the first, at the start.
     offset_s: f64,
@@ -41,7 +41,7 @@ struct PathLine {
 }
 
 impl Merged {
-    pub(super) fn of(merger: &Merger, names: &[String; 2]) -> Self {
+    pub(crate) fn of(merger: &Merger, names: &[String; 2]) -> Self {
         let alignment = merger.alignment();
         let end = |end: usize| End {
             file: names[end].clone(),
@@ -68,7 +68,7 @@ impl Merged {
     }
 
     /// Writes the clocks, and a line for each path.
-    pub(super) fn text(&self, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn text(&self, out: &mut impl Write) -> io::Result<()> {
         for End { file, hosts } in &self.captures {
             writeln!(out, "{file}: at {}", hosts.join(", "))?;
         }
