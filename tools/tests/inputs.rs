@@ -45,7 +45,7 @@ fn block(kind: u32, body: &[u8]) -> Vec<u8> {
     [&kind.to_le_bytes()[..], &len, &body, &len].concat()
 }
 
-/// Returns a pcapng file whose packets alternate between interfaces: Ethernet with microseconds, raw IP with nanoseconds,
+/// Returns a pcapng file with packets that alternate between interfaces: Ethernet with microseconds, raw IP with nanoseconds,
 /// and raw IP with 1/2^20 s. Each third packet has a comment.
 fn several_interfaces(name: &str) -> Vec<u8> {
     let magic = [0x1a2b_3c4d_u32.to_le_bytes(), [1, 0, 0, 0]].concat();

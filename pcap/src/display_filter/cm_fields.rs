@@ -84,7 +84,7 @@ fn address(subject: &Subject<'_>, byte: usize, is_v4: bool) -> Values {
     one((address.is_ipv4() == is_v4).then_some(Value::Address(address)))
 }
 
-/// Returns the REQ of a service of IP, whose private data begins with ports and addresses.
+/// Returns the REQ of a service of IP. Its private data begins with ports and addresses.
 fn ip_service<'a>(subject: &Subject<'a>) -> Option<Mad<'a>> {
     Mad::of(subject).filter(|mad| mad.is(REQ) && mad.bits(MESSAGE + 8, 0, 40) == IP_SERVICE)
 }

@@ -30,6 +30,10 @@ pub(crate) struct Browser {
 
 impl Browser {
     /// Starts the browser with an empty page.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test has no runtime; the thread ends with the browser"
+    )]
     pub(crate) fn start() -> Self {
         let profile = TempDir::new().unwrap();
         // The browser reads descriptor 3 and writes 4.

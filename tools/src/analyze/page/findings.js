@@ -38,7 +38,7 @@ function listFindings() {
   const more = findings.length > LISTED ? `; the first ${LISTED} are listed, and the keys j and k go to all` : "";
   box.replaceChildren(
     node("summary", {}, `${findings.length} ${findings.length === 1 ? "finding" : "findings"}${more}`),
-    table("", ["seconds after the first packet of the capture", "finding"], rows));
+    table("", ["time after the first packet of the capture", "finding"], rows));
 }
 
 const hasFindings = (stream) => stream.retransmitted.unexplained + stream.rnr + stream.timeouts.count

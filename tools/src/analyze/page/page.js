@@ -195,15 +195,17 @@ function theme(dark) {
   colors.clear();
   forgetHeat();
 }
-// Paper is white, and has everything open.
+// Paper is white, narrower than a screen, and has everything open.
 let closed = [];
 function toPaper() {
+  document.documentElement.classList.add("paper");
   closed = [...document.querySelectorAll("details:not([open])")];
   for (const details of closed) details.open = true;
   theme(false);
   drawNow();
 }
 function fromPaper() {
+  document.documentElement.classList.remove("paper");
   for (const details of closed) details.open = false;
   theme(isDark);
   draw();

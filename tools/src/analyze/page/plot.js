@@ -176,9 +176,11 @@ function drawNow() {
 // A time, to a thousandth of what is in sight.
 const exact = (ns) => moment(ns, (state.t1 - state.t0) / 1000);
 
-// An empty canvas with as many pixels as the screen has there, and its size as the page measures it.
+// An empty canvas with as many pixels as the screen has there, or twice as many for paper, and its size as the page
+// measures it.
 function surface(canvas) {
-  const ratio = devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
+  const isPaper = document.documentElement.classList.contains("paper");
+  const ratio = isPaper ? 2 : devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
   const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
   if (canvas.width !== across || canvas.height !== down) Object.assign(canvas, { width: across, height: down });
   const g = canvas.getContext("2d");
