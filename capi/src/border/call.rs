@@ -1,8 +1,12 @@
-//! The frame of each function that C calls: it catches panics, and returns errors as C expects them.
+//! The frame of each function that C calls: it catches panics, and returns errors as C expects them. A call that succeeds
+//! leaves `errno` as it was, though system calls within have failed: rsockets sets `EWOULDBLOCK`, posts a request, and then
+//! reads `errno`.
 
 use std::any::type_name;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use nix::errno::Errno as System;
 
 use super::errno::Errno;
 use super::report;
@@ -22,10 +26,14 @@ pub(crate) fn size_from(number: impl TryInto<usize>) -> Result<usize, Errno> {
 /// Runs the body of a function, reports its error, and stores the number in `errno`. A panic becomes `EIO`, because it
 /// must not unwind into frames of C; its message is then already on standard error.
 fn run<R, F: FnOnce() -> Result<R, Errno>>(body: F) -> Result<R, Errno> {
+    let before = System::last_raw();
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| Err(Errno::panicked()));
-    if let Err(errno) = &result {
-        report::refused(function_of(type_name::<F>()), errno);
-        errno.set();
+    match &result {
+        Ok(_) => System::set_raw(before),
+        Err(errno) => {
+            report::refused(function_of(type_name::<F>()), errno);
+            errno.set();
+        }
     }
     result
 }
@@ -36,12 +44,19 @@ pub(crate) fn command_or<R>(
     body: impl FnOnce(&mut &'static str) -> Result<R, Errno>,
 ) -> R {
     let mut call = "a command of librdmacm";
+    let before = System::last_raw();
     let result = catch_unwind(AssertUnwindSafe(|| body(&mut call)));
-    result.unwrap_or_else(|_| Err(Errno::panicked())).unwrap_or_else(|errno| {
-        report::refused_command(call, &errno);
-        errno.set();
-        otherwise
-    })
+    match result.unwrap_or_else(|_| Err(Errno::panicked())) {
+        Ok(value) => {
+            System::set_raw(before);
+            value
+        }
+        Err(errno) => {
+            report::refused_command(call, &errno);
+            errno.set();
+            otherwise
+        }
+    }
 }
 
 /// Returns the name of the function with this closure, such as `create_ah` for
@@ -82,6 +97,21 @@ pub(crate) fn without_result(body: impl FnOnce() -> Result<(), Errno>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn call_that_succeeds_leaves_errno_unchanged() {
+        let fails_within = || {
+            System::EOPNOTSUPP.set();
+            Ok(0)
+        };
+        System::EAGAIN.set();
+        assert_eq!(int_or_minus_one(fails_within), 0);
+        assert_eq!(System::last(), System::EAGAIN);
+        assert_eq!(command_or(-1, |_| fails_within()), 0);
+        assert_eq!(System::last(), System::EAGAIN);
+        let refused = int_or_minus_one(|| Err(Errno::new(System::ENOMEM, "no memory is left")));
+        assert_eq!((refused, System::last()), (-1, System::ENOMEM));
+    }
 
     #[test]
     fn closure_has_the_name_of_its_function() {
