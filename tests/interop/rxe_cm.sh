@@ -86,8 +86,9 @@ cm_rejected() {
 CM_RPING="rping -s -a %S -C 10 -S 1000 -V|rping -c -a %S -C 10 -S 1000 -V"
 CM_UCMATOSE="ucmatose -b %S -c 10 -C 20 -S 9000|ucmatose -s %S -c 10 -C 20 -S 9000"
 CM_UDADDY="udaddy -b %S -c 4 -C 10 -S 1000|udaddy -s %S -c 4 -C 10 -S 1000"
-# Linux drops the last datagrams of a sender that ends. So many more are sent than the receiver waits for.
-CM_MCKEY="mckey -m $MCKEY_GROUP -b %S -C 4 -S 200|mckey -m $MCKEY_GROUP -b %C -s -C 1000 -S 200"
+# mckey waits for no completion, and Linux drops what its queue pair has not sent when it ends: a work queue of 6.12 has sent
+# 68 to 459 of 1,000 datagrams, and more than 1,000 of 10,000. The receiver waits for 4.
+CM_MCKEY="mckey -m $MCKEY_GROUP -b %S -C 4 -S 200|mckey -m $MCKEY_GROUP -b %C -s -C 10000 -S 200"
 CM_RSOCKETS=("rstream -b %S -C 50 -S 4096 -T v|rstream -s %S -C 50 -S 4096 -T v"
     "riostream -b %S -C 50 -S 4096|riostream -s %S -C 50 -S 4096")
 CM_PERFTEST=("ib_write_bw -R -F -s 65536 -n 50|ib_write_bw -R -F -s 65536 -n 50 %S"
@@ -106,9 +107,8 @@ connections() {
             tried ud cm_pairs $begins "$ip" "$CM_UDADDY"
         check "$ip" "rstream and riostream (rsockets), $begins begins" cm_pairs $begins "$ip" "${CM_RSOCKETS[@]}"
         row="mckey, $begins sends: 4 datagrams of 200 bytes to a group"
-        case $ip/$kernel/$begins in
-        ipv6/*) result "$ip" "$row" "not tried: rdma_cm of Linux joins IPv4 groups only" ;;
-        ipv4/6.12/rxe) result "$ip" "$row" "not tried: in one run no datagram arrived, and the cause is not known" ;;
+        case $ip in
+        ipv6) result "$ip" "$row" "not tried: rdma_cm of Linux joins IPv4 groups only" ;;
         *) check "$ip" "$row" tried ud cm_pairs $begins "$ip" "$CM_MCKEY" ;;
         esac
         row="perftest -R, $begins begins: ib_write_bw, ib_send_lat over RC, ib_send_bw over UD"
