@@ -24,7 +24,7 @@ const SNAP_LEN: usize = 64;
 /// Time between two packets of a connection, and from a request to its answer, in nanoseconds.
 const GAP_NS: u64 = 2_000;
 const ROUND_TRIP_NS: u64 = 30_000;
-const TIMEOUT_NS: u64 = 67_000_000;
+const TIMEOUT_NS: u64 = 4_194_304;
 /// One message in so many is repaired after a NAK, and one after a timeout.
 const MESSAGES_TO_NAK: u64 = 50;
 const MESSAGES_TO_TIMEOUT: u64 = 2_000;
