@@ -2,41 +2,111 @@
 //!
 //! A program that responds to a message with another one also has to acknowledge it. If the peer sends its next message
 //! without waiting for the acknowledgement, one acknowledgement covers many messages, and a round trip takes two
-//! packets instead of four. So an acknowledgement waits [`ACK_DELAY`] for the next message. If the delay expires, the
-//! following acknowledgements are sent at once, until another attempt.
+//! packets instead of four. So the acknowledgement of a request waits [`ACK_DELAY`], in two cases:
+//!
+//! | request | response | the acknowledgement waits for |
+//! |---|---|---|
+//! | any, received in a poll | sent | the next message of the peer |
+//! | WRITE without completion, or any received by the device's thread | not yet sent | the response |
+//!
+//! The second case is for programs that wait until their memory changes. The peer polls for the completion of its
+//! message. If the acknowledgement follows the response, that poll also receives the response. Otherwise the poll ends
+//! before it, and the peer needs its device's thread, which may wait for a processor.
+//!
+//! If the delay expires, the following acknowledgements are sent at once, until another attempt.
 
 use std::time::Duration;
 
 use crate::runtime::AckPolicy;
 use crate::time::Instant;
 
-/// Time that an acknowledgement waits after the response: a few round trips within a machine, or one between two
-/// machines at a switch.
+/// Time that an acknowledgement waits: a few round trips within a machine, or one between two machines at a switch.
 pub(super) const ACK_DELAY: Duration = Duration::from_micros(50);
 
 /// Maximum number of responses before an acknowledgement is sent.
 const MAX_RESPONSES_PER_ACK: u32 = 16;
 
-/// Number of responses that are acknowledged at once after the delay has expired: the first time, and at most.
+/// Number of acknowledgements that are sent at once after the delay has expired: the first time, and at most.
 const MIN_IMMEDIATE_ACKS: u32 = 64;
 const MAX_IMMEDIATE_ACKS: u32 = 4096;
+
+/// Which acknowledgements of a turn may wait for the response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AckWait {
+    /// None.
+    Never,
+    /// Those of requests without a completion. A program that polls responds to a completion before its next poll.
+    WithoutCompletion,
+    /// All.
+    Always,
+}
+
+impl AckWait {
+    /// Returns whether acknowledgements may wait after a turn with or without completions.
+    pub(super) fn admits(self, has_completions: bool) -> bool {
+        match self {
+            Self::Never => false,
+            Self::WithoutCompletion => !has_completions,
+            Self::Always => true,
+        }
+    }
+}
 
 /// State of the pending acknowledgement of a shard.
 #[derive(Debug)]
 pub(crate) struct DelayedAck {
     policy: AckPolicy,
-    until: Option<Instant>,
+    /// The wait for the next message, after the response.
+    for_message: Wait,
     /// Responses since the last acknowledgement.
     answers: u32,
-    /// Responses to acknowledge at once before another attempt.
+    /// The wait for the response.
+    for_response: Wait,
+}
+
+/// Attempts to wait. After one that was of no use, some are omitted.
+#[derive(Debug)]
+struct Wait {
+    until: Option<Instant>,
+    /// Number of attempts to omit.
     skip: u32,
     /// Value of `skip` after the next expiry.
     pause: u32,
 }
 
+impl Wait {
+    const fn new() -> Self {
+        Self { until: None, skip: 0, pause: MIN_IMMEDIATE_ACKS }
+    }
+
+    /// Returns whether an attempt may begin now.
+    fn may_begin(&mut self) -> bool {
+        let may_begin = self.skip == 0;
+        self.skip = self.skip.saturating_sub(1);
+        may_begin
+    }
+
+    /// Returns whether the acknowledgement may wait longer.
+    fn lasts(&mut self, now: Instant) -> bool {
+        let Some(until) = self.until else { return false };
+        if now >= until {
+            self.until = None;
+            self.skip = self.pause;
+            self.pause = (self.pause * 2).min(MAX_IMMEDIATE_ACKS);
+        }
+        self.until.is_some()
+    }
+
+    /// Reports that the wait was of use.
+    fn has_helped(&mut self) {
+        self.until = None;
+        self.pause = MIN_IMMEDIATE_ACKS;
+    }
+}
+
 impl DelayedAck {
     pub(crate) const fn new(policy: AckPolicy) -> Self {
-        Self { policy, until: None, answers: 0, skip: 0, pause: MIN_IMMEDIATE_ACKS }
+        Self { policy, for_message: Wait::new(), answers: 0, for_response: Wait::new() }
     }
 
     /// Returns when requests are acknowledged.
@@ -46,38 +116,57 @@ impl DelayedAck {
 
     /// Reports that a response was sent, and that an acknowledgement is pending.
     pub(crate) fn response_sent(&mut self, now: Instant) {
-        if self.policy != AckPolicy::Lazy {
-            return;
-        }
-        if self.skip > 0 {
-            self.skip -= 1;
+        if self.policy != AckPolicy::Lazy || !self.for_message.may_begin() {
             return;
         }
         self.answers += 1;
         if self.answers < MAX_RESPONSES_PER_ACK {
-            self.until = Some(now + ACK_DELAY);
+            self.for_message.until = Some(now + ACK_DELAY);
         } else {
             // The peer has continued each time.
-            self.pause = MIN_IMMEDIATE_ACKS;
-            self.sent();
+            self.for_message.has_helped();
+            self.answers = 0;
         }
     }
 
-    /// Returns whether the acknowledgement may wait longer.
-    pub(crate) fn may_wait(&mut self, now: Instant) -> bool {
-        let Some(until) = self.until else { return false };
-        if now < until {
-            return true;
+    /// Returns whether the acknowledgement may wait longer for the next message.
+    pub(crate) fn waits_for_message(&mut self, now: Instant) -> bool {
+        let waits = self.for_message.lasts(now);
+        if !waits {
+            self.answers = 0;
         }
-        self.skip = self.pause;
-        self.pause = (self.pause * 2).min(MAX_IMMEDIATE_ACKS);
-        self.sent();
-        false
+        waits
+    }
+
+    /// Reports a received request, of which only the acknowledgement is pending.
+    pub(crate) fn request_taken(&mut self, now: Instant) {
+        let waits = self.for_response.until.is_some();
+        if self.policy == AckPolicy::Lazy && !waits && self.for_response.may_begin() {
+            self.for_response.until = Some(now + ACK_DELAY);
+        }
+    }
+
+    /// Reports that the program has posted a request.
+    pub(crate) fn posted(&mut self) {
+        if self.for_response.until.is_some() {
+            self.for_response.has_helped();
+        }
+    }
+
+    /// Returns whether the acknowledgement may wait longer for the response.
+    pub(crate) fn waits_for_response(&mut self, now: Instant) -> bool {
+        self.for_response.lasts(now)
+    }
+
+    /// Returns the time until which the acknowledgement waits for the response.
+    pub(crate) fn response_deadline(&self) -> Option<Instant> {
+        self.for_response.until
     }
 
     /// Reports that the acknowledgement was sent.
     pub(crate) fn sent(&mut self) {
-        self.until = None;
+        self.for_message.until = None;
+        self.for_response.until = None;
         self.answers = 0;
     }
 }
@@ -92,9 +181,9 @@ mod tests {
         let mut held = 0;
         for _ in 0..answers {
             delayed.response_sent(now);
-            held += u32::from(delayed.may_wait(now));
+            held += u32::from(delayed.waits_for_message(now));
             now += gap;
-            if !delayed.may_wait(now) {
+            if !delayed.waits_for_message(now) {
                 delayed.sent();
             }
         }
@@ -116,6 +205,52 @@ mod tests {
         assert_eq!(held(&mut delayed, 128, gap), 0);
         // After 256, 512, 1024, 2048, and then each 4096.
         assert_eq!(held(&mut delayed, 100_000, gap), 28);
+    }
+
+    #[test]
+    fn response_in_time_keeps_the_acknowledgement_waiting_each_time() {
+        let mut delayed = DelayedAck::new(AckPolicy::Lazy);
+        let at = |us| Instant::ZERO + Duration::from_micros(us);
+        for request in 0..100 {
+            delayed.request_taken(at(100 * request));
+            assert_eq!(delayed.response_deadline(), Some(at(100 * request) + ACK_DELAY));
+            assert!(delayed.waits_for_response(at(100 * request + 49)));
+            delayed.posted();
+            assert!(!delayed.waits_for_response(at(100 * request + 49)), "request {request}");
+        }
+    }
+
+    #[test]
+    fn program_without_responses_is_seldom_waited_for() {
+        let mut delayed = DelayedAck::new(AckPolicy::Lazy);
+        let mut waits = 0;
+        for request in 0..200 {
+            let now = Instant::ZERO + ACK_DELAY * request;
+            delayed.request_taken(now);
+            waits += u32::from(delayed.waits_for_response(now));
+            assert!(!delayed.waits_for_response(now + ACK_DELAY));
+        }
+        assert_eq!(waits, 3, "after 64 and 128 more");
+    }
+
+    #[test]
+    fn further_requests_do_not_prolong_the_wait_for_a_response() {
+        let mut delayed = DelayedAck::new(AckPolicy::Lazy);
+        let later = Instant::ZERO + ACK_DELAY / 2;
+        delayed.request_taken(Instant::ZERO);
+        delayed.request_taken(later);
+        assert_eq!(delayed.response_deadline(), Some(Instant::ZERO + ACK_DELAY));
+        delayed.sent();
+        assert!(!delayed.waits_for_response(later));
+        delayed.request_taken(later);
+        assert_eq!(delayed.response_deadline(), Some(later + ACK_DELAY));
+    }
+
+    #[test]
+    fn other_policies_never_wait_for_a_response() {
+        let mut delayed = DelayedAck::new(AckPolicy::BeforeCompletion);
+        delayed.request_taken(Instant::ZERO);
+        assert!(!delayed.waits_for_response(Instant::ZERO));
     }
 
     #[test]

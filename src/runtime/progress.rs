@@ -24,7 +24,7 @@
 //!   program polled a short time ago, the thread does not receive UC or UD messages beyond the last receive request: the
 //!   program is waiting for a CPU and will post more. If packets had waited when the thread came back from Watch, it
 //!   stays on the socket for a while although other threads take turns: the program polls for completions rarely, and
-//!   waits for its memory to change.
+//!   waits for its memory to change. The stay ends early if polling threads take all packets before the thread.
 //! * **Watch**: the thread sleeps on its eventfd only, until a millisecond after the last turn of another thread; then
 //!   two and four milliseconds while turns are taken, because each check takes the CPU from the polling thread. So the
 //!   thread sends pending packets of a turn after four milliseconds at the latest. After two checks in a row that find
@@ -91,6 +91,10 @@ const MAX_LATE_WAKEUPS: u32 = 16;
 /// socket: the program polls too rarely to answer its peers.
 const MAX_RARE_POLLS: u32 = 2;
 
+/// Number of wake-ups in a row by packets that another thread has taken first, which ends a stay on the socket: the program
+/// polls often again.
+const MAX_USELESS_WAKEUPS: u32 = 16;
+
 /// A turn is recent for this long.
 const RECENT_TURN: Duration = Duration::from_micros(100);
 
@@ -99,8 +103,9 @@ const RECENT_TURN: Duration = Duration::from_micros(100);
 pub(super) struct IdleBackoff {
     /// Interval until the next check in Watch.
     watch_interval: Duration,
-    /// Length of the last stay on the socket.
+    /// Length of the last stay on the socket, and the time of the last check that found waiting packets.
     stay: Duration,
+    packets_waited_at: Instant,
     /// End of the current stay.
     stays_until: Instant,
     /// Start of the last turn of another thread at the last check.
@@ -120,6 +125,10 @@ pub(super) struct IdleBackoff {
     served: usize,
     /// Number of checks in a row that found waiting packets and no recent turn.
     rare_polls: u32,
+    /// The thread was woken, and has taken no turn since.
+    is_woken: bool,
+    /// Number of wake-ups in a row without work.
+    useless_wakeups: u32,
 }
 
 impl IdleBackoff {
@@ -127,6 +136,7 @@ impl IdleBackoff {
         Self {
             watch_interval: MAX_ACK_DELAY,
             stay: Duration::ZERO,
+            packets_waited_at: Instant::ZERO,
             stays_until: Instant::ZERO,
             turn: Instant::ZERO,
             last_check: (Instant::ZERO, Duration::ZERO),
@@ -135,6 +145,8 @@ impl IdleBackoff {
             late_wakeups: (0, Instant::ZERO, 0),
             served: 0,
             rare_polls: 0,
+            is_woken: false,
+            useless_wakeups: 0,
         }
     }
 
@@ -147,6 +159,17 @@ impl IdleBackoff {
         self.late_wakeups = (count, turn, registrations);
         if count >= MAX_LATE_WAKEUPS {
             self.served = registrations;
+        }
+    }
+
+    /// Reports a turn on the socket, and whether there was work. After wake-ups without work the stay ends.
+    fn turned(&mut self, now: Instant, had_work: bool) {
+        if !std::mem::take(&mut self.is_woken) {
+            return;
+        }
+        self.useless_wakeups = if had_work { 0 } else { self.useless_wakeups + 1 };
+        if self.useless_wakeups >= MAX_USELESS_WAKEUPS {
+            self.stays_until = now;
         }
     }
 
@@ -183,15 +206,19 @@ impl IdleBackoff {
     }
 
     /// Reports that no thread has polled for the watch interval, and whether packets have waited meanwhile.
+    ///
+    /// Without waiting packets the program may still be one that polls rarely: its peer may do the same, and both wait
+    /// for the same packet. So the length of the stay is kept for some time.
     fn polling_ended(&mut self, now: Instant, packets_waited: bool) {
         self.watch_interval = MAX_ACK_DELAY;
         (self.late_wakeups.0, self.served, self.rare_polls) = (0, 0, 0);
         if packets_waited {
             self.stay = (self.stay * 2).clamp(MIN_SOCKET_STAY, MAX_SOCKET_STAY);
-            self.stays_until = now + self.stay;
-        } else {
+            self.packets_waited_at = now;
+        } else if now - self.packets_waited_at > MAX_SOCKET_STAY {
             self.stay = Duration::ZERO;
         }
+        self.stays_until = now + self.stay;
     }
 }
 
@@ -255,7 +282,8 @@ impl Shard {
                 self.thread.event_fd.silence();
                 return Ok(ThreadState::Socket);
             }
-            let found = core.turn(now);
+            let found = core.turn_of_thread(now);
+            backoff.turned(now, found == PollOutcome::Work);
             if found == PollOutcome::Nothing && backoff.may_spin(now) {
                 self.release(core, now);
                 // With more threads than CPUs, another one may have work.
@@ -270,9 +298,10 @@ impl Shard {
                 if self.progress.is_closing() {
                     return Ok(ThreadState::Socket);
                 }
-                self.sleep(&self.thread, true, until, now);
+                let woken = self.sleep(&self.thread, true, until, now);
                 self.thread.sleep.set(None);
                 self.thread.event_fd.silence();
+                backoff.is_woken = woken == Woken::Ready;
                 let registrations = self.progress.registrations();
                 backoff.woken(clock::now(), self.last_turn(), registrations);
                 return Ok(ThreadState::Socket);
@@ -521,15 +550,26 @@ mod tests {
     #[test]
     fn stay_on_the_socket_doubles_while_packets_wait() {
         let mut backoff = IdleBackoff::new();
-        let now = Instant::ZERO + Duration::from_secs(9);
-        let mut stays = |waited| {
+        let mut stays = |seconds, waited| {
+            let now = Instant::ZERO + Duration::from_secs(seconds);
             backoff.polling_ended(now, waited);
             backoff.stays_until - now
         };
         let milliseconds = [16, 32, 64, 128, 256, 512, 1000, 1000].map(Duration::from_millis);
-        assert_eq!([(); 8].map(|()| stays(true)), milliseconds);
-        stays(false);
-        assert_eq!(stays(true), MIN_SOCKET_STAY, "it begins anew");
+        assert_eq!([(); 8].map(|()| stays(9, true)), milliseconds);
+        assert_eq!(stays(10, false), MAX_SOCKET_STAY, "packets waited a second ago");
+        assert_eq!(stays(11, false), Duration::ZERO);
+        assert_eq!(stays(12, true), MIN_SOCKET_STAY, "it begins anew");
+    }
+
+    #[test]
+    fn stay_grows_while_each_of_two_peers_finds_packets_in_every_other_check() {
+        let mut backoff = IdleBackoff::new();
+        for check in 0..12 {
+            let now = Instant::ZERO + Duration::from_millis(2 * check);
+            backoff.polling_ended(now, check % 2 == 0);
+        }
+        assert_eq!(backoff.stay, MIN_SOCKET_STAY * 32);
     }
 
     #[test]
@@ -585,6 +625,27 @@ mod tests {
         assert_eq!(found, [false, false, false, true]);
         backoff.polling_ended(Instant::ZERO, true);
         assert!(!backoff.polls_rarely(true), "it begins anew");
+    }
+
+    #[test]
+    fn stay_on_the_socket_ends_after_useless_wakeups_in_a_row() {
+        let mut backoff = IdleBackoff::new();
+        let now = Instant::from_millis(5);
+        backoff.polling_ended(Instant::ZERO, true);
+        let mut wake = |had_work, wakeups| {
+            for _ in 0..wakeups {
+                backoff.is_woken = true;
+                backoff.turned(now, had_work);
+                // Further turns without a wake-up do not count.
+                backoff.turned(now, false);
+            }
+            backoff.stays_until
+        };
+        let end = Instant::ZERO + MIN_SOCKET_STAY;
+        assert_eq!(wake(false, MAX_USELESS_WAKEUPS - 1), end);
+        assert_eq!(wake(true, 1), end);
+        assert_eq!(wake(false, MAX_USELESS_WAKEUPS - 1), end);
+        assert_eq!(wake(false, 1), now);
     }
 
     #[test]
