@@ -428,8 +428,16 @@ impl QueuePair {
         self.check_drained(cx);
     }
 
+    #[inline]
     fn check_drained(&mut self, cx: &mut Context<'_>) {
-        if self.drained_event_due && self.state == QpState::Sqd && self.halves.is_drained() {
+        if self.drained_event_due {
+            self.report_drained(cx);
+        }
+    }
+
+    #[cold]
+    fn report_drained(&mut self, cx: &mut Context<'_>) {
+        if self.state == QpState::Sqd && self.halves.is_drained() {
             self.drained_event_due = false;
             if self.cold.attr.en_sqd_async_notify != Some(false) {
                 cx.outputs.events.push_back(AsyncEvent::SqDrained(self.id.qpn));
@@ -507,7 +515,10 @@ impl QueuePair {
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let recovery = self.halves.requester().and_then(Requester::deadline);
-        recovery.into_iter().chain(self.pacer.waits_until()).min()
+        match (recovery, self.pacer.waits_until()) {
+            (Some(recovery), Some(pacer)) => Some(recovery.min(pacer)),
+            (recovery, pacer) => recovery.or(pacer),
+        }
     }
 
     /// Clears `out` and sets the path, the token and the limit for the next burst of this queue

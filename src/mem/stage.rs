@@ -1,6 +1,6 @@
 //! Staging buffers between packets and memory that only system calls copy.
 //!
-//! A system call can_append longer than the copy of a packet. So one call reads ahead for several consecutive packets of a
+//! A system call takes longer than the copy of a packet. So one call reads ahead for several consecutive packets of a
 //! message, and one call writes the payloads of several packets:
 //!
 //! | | starts with | ends with |
@@ -76,7 +76,14 @@ impl StagingBuffer {
     /// Writes the waiting bytes.
     #[inline]
     pub(super) fn write_out(&self) -> Option<()> {
-        if self.has_pending_writes.take() { self.behind.borrow_mut().write_out() } else { Some(()) }
+        if self.has_pending_writes.get() { self.write_pending() } else { Some(()) }
+    }
+
+    // Not inlined, so that packets to memory of this process only pay for the check.
+    #[inline(never)]
+    fn write_pending(&self) -> Option<()> {
+        self.has_pending_writes.set(false);
+        self.behind.borrow_mut().write_out()
     }
 }
 

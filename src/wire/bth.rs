@@ -80,7 +80,7 @@ impl Bth {
             becn: ecn & Self::BECN != 0,
             dest_qp: Self::destination(bytes),
             ack_req: ack & Self::ACK_REQ != 0,
-            psn: Psn::new(u32::from_be_bytes([0, psn0, psn1, psn2])),
+            psn: Psn::new(u32::from_be_bytes([ack, psn0, psn1, psn2])),
         })
     }
 
@@ -89,10 +89,10 @@ impl Bth {
         bytes[1] & 0x0f
     }
 
-    /// Returns the destination queue pair, by which shards select their packets.
+    /// Returns the destination queue pair, by which shards select their packets: the last three bytes of the second word.
     pub const fn destination(bytes: &[u8; Self::LEN]) -> Qpn {
-        let [.., qp0, qp1, qp2, _, _, _, _] = *bytes;
-        Qpn::new(u32::from_be_bytes([0, qp0, qp1, qp2]))
+        let [_, _, _, _, ecn, qp0, qp1, qp2, ..] = *bytes;
+        Qpn::new(u32::from_be_bytes([ecn, qp0, qp1, qp2]))
     }
 
     /// Writes the PSN only.
@@ -110,9 +110,11 @@ impl Bth {
         let ecn = flag(self.fecn, Self::FECN) | flag(self.becn, Self::BECN);
         let ack = flag(self.ack_req, Self::ACK_REQ);
         let [pkey0, pkey1] = self.pkey.0.to_be_bytes();
-        let [_, qp0, qp1, qp2] = self.dest_qp.value().to_be_bytes();
-        let [_, psn0, psn1, psn2] = self.psn.value().to_be_bytes();
-        let opcode = self.opcode.byte();
+        // Words, because the compiler stores each with one instruction.
+        let [opcode, flags, pkey0, pkey1] =
+            u32::from_be_bytes([self.opcode.byte(), flags, pkey0, pkey1]).to_be_bytes();
+        let [ecn, qp0, qp1, qp2] = ((ecn as u32) << 24 | self.dest_qp.value()).to_be_bytes();
+        let [ack, psn0, psn1, psn2] = ((ack as u32) << 24 | self.psn.value()).to_be_bytes();
         *bytes = [opcode, flags, pkey0, pkey1, ecn, qp0, qp1, qp2, ack, psn0, psn1, psn2];
     }
 }

@@ -73,7 +73,7 @@ impl CongestionControl for LossWindow {
                 self.min_rtt = [None, self.min_rtt[0]];
                 self.period_began = now;
             }
-            self.min_rtt[0] = self.min_rtt[0].into_iter().chain([round_trip]).min();
+            self.min_rtt[0] = Some(self.min_rtt[0].map_or(round_trip, |min| min.min(round_trip)));
         }
         self.acked_bytes = self.acked_bytes.saturating_add(ack.bytes);
         if self.cwnd.is_some() && self.acked_bytes / 2 >= self.loss_interval {

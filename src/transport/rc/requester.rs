@@ -160,10 +160,12 @@ impl Requester {
 
     /// Returns whether there may be a packet to send.
     pub(crate) fn may_transmit(&self, state: SendState) -> bool {
+        if self.recovery.is_waiting() {
+            return false;
+        }
         let more = self.queue.get(self.cursor.wqe).is_some_and(|wqe| self.admits(state, wqe));
-        let more = more && self.recovery.admits(|| self.snd_nxt().since(self.snd_una));
-        let rerequests = self.has_rerequests() && state.admits(|| true);
-        (more || rerequests) && !self.recovery.is_waiting()
+        (more && self.recovery.admits(|| self.snd_nxt().since(self.snd_una)))
+            || (self.has_rerequests() && state.admits(|| true))
     }
 
     /// Whether the state of the send queue admits a packet of a request.
