@@ -36,7 +36,11 @@ fn is_page(name: &str, text: &str) {
     let page = fs::read_to_string(&path).unwrap();
     let differs = page.lines().zip(text.lines()).find(|(page, text)| page != text);
     assert_eq!(differs, None, "docs/reference/{name} is old; write it with SNAPSHOTS=write");
-    assert_eq!(page.len(), text.len(), "docs/reference/{name} is old; write it with SNAPSHOTS=write");
+    assert_eq!(
+        page.len(),
+        text.len(),
+        "docs/reference/{name} is old; write it with SNAPSHOTS=write"
+    );
 }
 
 #[test]
