@@ -13,6 +13,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, MsyncFlags, ProtFlags};
 pub(crate) use rustix::param::page_size;
 use rustix::process::getpid;
@@ -237,13 +238,19 @@ pub(crate) fn persist(start: usize, len: usize) -> io::Result<()> {
 
 /// Whether all `len` bytes at `start` are shared mappings of files.
 pub(crate) fn are_files(start: usize, len: usize) -> bool {
-    let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return false };
-    covered(&maps, start, start.saturating_add(len))
+    let is_shared_file = |rights: &str, inode: &str| rights.ends_with('s') && inode != "0";
+    are_mapped(start, len, is_shared_file)
 }
 
-/// Whether the lines of `/proc/self/maps`, which ascend, have shared mappings of files from `start`
-/// to `end` without a hole.
-fn covered(maps: &str, start: usize, end: usize) -> bool {
+/// Whether all `len` bytes at `start` are mappings that `is_wanted` accepts by their rights and inode.
+fn are_mapped(start: usize, len: usize, is_wanted: impl Fn(&str, &str) -> bool) -> bool {
+    let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return false };
+    covered(&maps, start, start.saturating_add(len), is_wanted)
+}
+
+/// Whether the lines of `/proc/self/maps`, which ascend, have mappings that `is_wanted` accepts from `start` to `end`
+/// without a hole.
+fn covered(maps: &str, start: usize, end: usize, is_wanted: impl Fn(&str, &str) -> bool) -> bool {
     let mut reached = start;
     for line in maps.lines() {
         // 7f0c8a000000-7f0c8a001000 rw-s 00000000 fe:00 1234    /file
@@ -256,7 +263,7 @@ fn covered(maps: &str, start: usize, end: usize) -> bool {
         let address = |hex| usize::from_str_radix(hex, 16).ok();
         let (Some(from), Some(to)) = (address(from), address(to)) else { continue };
         if (from..to).contains(&reached) {
-            if !rights.ends_with('s') || inode == "0" {
+            if !is_wanted(rights, inode) {
                 return false;
             }
             reached = to;
@@ -268,16 +275,36 @@ fn covered(maps: &str, start: usize, end: usize) -> bool {
     false
 }
 
-/// Faults in the pages of the `len` bytes at `start`, for writing too if `write` is set.
+/// Faults in the pages of the `len` bytes at `start`, for writing too if `write` is set. Linux before 5.14 faults no pages
+/// in; there it checks that they are mapped.
 ///
 /// # Errors
 /// When a page is not mapped, or the system has no memory for it.
 pub(crate) fn populate(start: usize, len: usize, write: bool) -> io::Result<()> {
+    let advice = if write { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
+    match advise(start, len, advice) {
+        Err(Errno::INVAL) if lacks_populate() => {
+            let rights = if write { "rw" } else { "r" };
+            let is_mapped = are_mapped(start, len, |found, _| found.starts_with(rights));
+            if is_mapped { Ok(()) } else { Err(fault()) }
+        }
+        result => Ok(result?),
+    }
+}
+
+/// Whether the system lacks the advice to fault pages in.
+fn lacks_populate() -> bool {
+    let byte = 0_u8;
+    let at = ptr::from_ref(&byte).addr();
+    advise(at, 1, Advice::LinuxPopulateRead) == Err(Errno::INVAL)
+}
+
+/// Gives advice to fault in the pages of the `len` bytes at `start`.
+fn advise(start: usize, len: usize, populate: Advice) -> Result<(), Errno> {
     let skip = start % page_size();
     let pages = ptr::without_provenance_mut(start - skip);
-    let advice = if write { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
     // SAFETY: it faults pages in as a load or store would, and changes nothing that is in them.
-    Ok(unsafe { mm::madvise(pages, len.saturating_add(skip), advice) }?)
+    unsafe { mm::madvise(pages, len.saturating_add(skip), populate) }
 }
 
 /// Whether the system makes the copies, so that one of many bytes takes less time than many of few.
@@ -472,7 +499,8 @@ mod tests {
 7000-8000 rw-s 00000000 00:00 0
 9000-a000 rw-s 00000000 fe:00 13 /b
 ";
-        let covered = |start, end| covered(maps, start, end);
+        let is_shared_file = |rights: &str, inode: &str| rights.ends_with('s') && inode != "0";
+        let covered = |start, end| covered(maps, start, end, is_shared_file);
         assert!(covered(0x1000, 0x4000) && covered(0x2fff, 0x3001) && covered(0x9fff, 0xa000));
         assert!(!covered(0x3000, 0x4001), "private");
         assert!(!covered(0x7000, 0x7001), "no file");

@@ -18,7 +18,7 @@ macro_rules! plain {
 }
 
 plain! {
-    u8 u16 u32 u64 i32 [u8; 16] [u8; 40] abi::UserData std::ffi::c_char
+    u8 u16 u32 u64 i8 i32 [u8; 16] [u8; 40] abi::UserData
     abi::AhAttr abi::AllocDmAttr abi::AsyncEvent abi::CqInitAttrEx abi::DataBuf abi::DeviceAttr
     abi::DeviceAttrEx abi::GidEntry abi::ModifyCqAttr abi::MwBind abi::MwBindInfo
     abi::ParentDomainInitAttr abi::PollCqAttr abi::PortAttr abi::ProgramAction abi::QpAttr abi::QpInitAttr
