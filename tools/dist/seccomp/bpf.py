@@ -53,11 +53,10 @@ def main(path):
         if rule["action"] == profile["defaultAction"] and result == default:
             continue
         for name in rule["names"]:
-            try:
-                program.add_rule(result, name, *map(comparison, rule.get("args") or []))
-            except (RuntimeError, ValueError, OSError):
-                # A call that this version of libseccomp or this architecture does not have.
-                pass
+            # A call that this version of libseccomp or this architecture does not have.
+            if seccomp.resolve_syscall(seccomp.Arch(), name) < 0:
+                continue
+            program.add_rule(result, name, *map(comparison, rule.get("args") or []))
     program.export_bpf(sys.stdout)
 
 
