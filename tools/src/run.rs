@@ -36,8 +36,12 @@ const NOT_FOUND: u8 = 127;
 /// Exit status when the program cannot be executed, as that of `env`.
 const NOT_EXECUTABLE: u8 = 126;
 
-/// Runs the command. Unless packets are to be checked, it replaces this process by the program.
+/// Runs the command. It replaces this process by the program, unless there is something to do after the program's end.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
+    if let (Some(parent), Some(mut program)) = (args.ends_with, program_of(&args.command)) {
+        let error = supervised::exec(parent, &mut program);
+        return Ok(not_started(program.get_program(), &error));
+    }
     let library = library(&env::current_exe().context("the path of roce itself")?)?;
     let mut variables = variables(args, &library, |name| env::var_os(name))?;
     let environment = Environment::from_variables(|wanted| {
@@ -63,33 +67,43 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
         }
         return Ok(Outcome::Yes);
     }
-    let Some((program, rest)) = args.command.split_first() else {
-        bail!("expected a command to run")
-    };
-    let mut command = Command::new(program);
-    command.args(rest).envs(variables);
-    if let Some(obstacle) = program::obstacle(program) {
+    let Some(mut program) = program_of(&args.command) else { bail!("expected a command to run") };
+    if let Some(obstacle) = program::obstacle(program.get_program()) {
         output::warn(obstacle);
     }
+    if args.check || args.explain {
+        return supervise(args, &variables);
+    }
+    let error = program.envs(variables).exec();
+    Ok(not_started(program.get_program(), &error))
+}
+
+/// Runs the program to its end, and reports on it then.
+fn supervise(args: &RunArgs, variables: &[(&'static str, OsString)]) -> anyhow::Result<Outcome> {
+    let mut command = supervised::command(&args.command)?;
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
     let reports = args.explain.then(|| Reports::of(&mut command)).transpose()?;
-    let ended = match (args.check, &reports) {
-        (true, _) => checked::run(&mut command),
-        (false, Some(_)) => supervised::run(&mut command),
-        (false, None) => Err(command.exec().into()),
-    };
+    let ended = if args.check { checked::run(&mut command) } else { supervised::run(&mut command) };
     if let (Some(reports), Ok(Outcome::Status(status))) = (reports, &ended) {
         output::warn(format_args!("exit status {status}: {}", reports.explanation()));
     }
-    ended.or_else(|error| match error.downcast_ref::<io::Error>() {
-        Some(start) => {
-            let status = match start.kind() {
-                io::ErrorKind::NotFound => NOT_FOUND,
-                _ => NOT_EXECUTABLE,
-            };
-            output::warn(format_args!("{}: {start}", program.display()));
-            Ok(Outcome::Status(status))
-        }
-        None => Err(error),
+    ended
+}
+
+/// Returns the command for a program and its arguments.
+fn program_of(words: &[OsString]) -> Option<Command> {
+    let (program, arguments) = words.split_first()?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    Some(command)
+}
+
+/// Reports a program that cannot be started.
+fn not_started(program: &OsStr, error: &io::Error) -> Outcome {
+    output::warn(format_args!("{}: {error}", program.display()));
+    Outcome::Status(match error.kind() {
+        io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
     })
 }
 

@@ -25,8 +25,12 @@ mod rdma_core;
 #[path = "dropin/rdmacm.rs"]
 mod rdmacm;
 mod roce;
+#[path = "dropin/supervised.rs"]
+mod supervised;
 #[path = "dropin/ucx.rs"]
 mod ucx;
+#[path = "dropin/users.rs"]
+mod users;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -280,25 +284,6 @@ fn violation_changes_success_and_no_other_status() {
     let nothing = "roce: nothing to check: the program opened no device\n".to_owned();
     assert_eq!(judged("exit 7"), (Some(7), nothing.clone()));
     assert_eq!(judged("kill -KILL $$"), (Some(137), nothing));
-}
-
-#[test]
-#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
-fn check_that_is_killed_leaves_no_directory_for_long() {
-    let temporary = tempfile::tempdir().unwrap();
-    let run = |script: &str| {
-        let mut command = command(&["run", "--check", "--", "sh", "-c", script]);
-        command.env("TMPDIR", temporary.path()).output().unwrap().status
-    };
-    let left = || {
-        let entries = fs::read_dir(temporary.path()).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name());
-        names.filter(|name| name.to_str().unwrap().starts_with("roce-check-")).count()
-    };
-    // The end of a terminal ends the program, and `roce run` waits for that.
-    assert_eq!((run("kill -HUP $PPID; exit 7").code(), left()), (Some(7), 0));
-    assert_eq!((run("kill -KILL $PPID").code(), left()), (None, 1));
-    assert_eq!((run("exit 7").code(), left()), (Some(7), 0));
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub(crate) struct RunArgs {
     pub(crate) rcvbuf: Option<usize>,
     /// Check the packets of the program when it has ended, as `roce check` does, and print findings on standard
     /// error. The exit status is 1 instead of 0 after a violation. Until then all packets are in temporary files,
-    /// so use it for short runs.
+    /// so use it for short runs. Signals are passed on to the program.
     #[arg(long, conflicts_with_all = ["pcap", "env"])]
     pub(crate) check: bool,
     /// When the program ends with an error, print why on standard error: the first call that was refused or request
@@ -56,6 +56,9 @@ pub(crate) struct RunArgs {
     /// Print the environment variables for a shell to evaluate, and run nothing.
     #[arg(long)]
     pub(crate) env: bool,
+    /// Of a command that `roce run` has started itself: kill the program when this process, its parent, ends.
+    #[arg(long, value_name = "PID", hide = true)]
+    pub(crate) ends_with: Option<u32>,
     /// The program and its arguments.
     #[arg(
         value_name = "COMMAND",
