@@ -5,7 +5,7 @@
 #   tools/ci.sh quick    what to run before a commit: format, lints, tests
 #   tools/ci.sh STEP…    single steps, by the names of the functions below
 #   tools/ci.sh zoo NAME…
-#                        single programs of the compatibility page
+#                        single programs of the compatibility page; tools/zoo.py has the options for many starts and valgrind
 #
 # As root it installs the Debian packages it needs; otherwise it says which are missing.
 set -euo pipefail
@@ -170,10 +170,11 @@ dropin() {
 }
 
 # Programs of other projects, each with its own verification: docs/COMPATIBILITY.md. A few minutes. "ci.sh zoo PROGRAM…"
-# runs single programs, and "ci.sh zoo nightly" those that need minutes or gigabytes.
+# runs single programs, "ci.sh zoo nightly" those that need minutes or gigabytes, and "ci.sh zoo --memcheck" all under
+# valgrind.
 zoo() {
     # shellcheck disable=SC2046
-    installed gcc iproute2 python3 $(tools/zoo.py --packages "$@")
+    installed gcc iproute2 python3 valgrind $(tools/zoo.py --packages "$@")
     cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
     tools/zoo.py --roce "$built"/release/roce --write docs/COMPATIBILITY.md "$@"
 }

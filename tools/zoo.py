@@ -3,6 +3,11 @@
 
     tools/zoo.py --roce PATH [--write PAGE] [PROGRAM...]    all programs of CI, or those named; "nightly": those that
                                                             run by name only
+    tools/zoo.py --roce PATH --starts N [--load N] [--mode MODE] PROGRAM...
+                                                            each of these N times, beside busy processes: the time of each
+                                                            run, and failures
+    tools/zoo.py --roce PATH --memcheck [PROGRAM...]        each once with its processes under valgrind: errors with a
+                                                            function of softroce
     tools/zoo.py --packages [PROGRAM...]                    the Debian packages that they need
     tools/zoo.py --list                                     the names, and which of them run by name only
 
@@ -43,7 +48,15 @@ MODES = {
     "1 % loss": ["--impair", "loss=0.01,seed=1"],
     "checked": ["--check"],
 }
-COLUMNS = ["program", "package", "run", *MODES, "speed, TCP is 1: UDP; shm", "date"]
+COLUMNS = ["program", "package", "run", *MODES, "valgrind", "speed, TCP is 1: UDP; shm", "date"]
+# Time limit of a run under valgrind, which is some thirty times slower.
+MEMCHECK_LIMIT_S = 240
+MEMCHECK = ["valgrind", "--trace-children=yes", "--fair-sched=yes", "--log-file={build}/memcheck.%p.log",
+            f"--suppressions={HERE.parent}/sanitize/memcheck.supp"]
+# Frames of the libraries of softroce, in a log of valgrind.
+OURS = re.compile(r"libibverbs\.so\)|libsoftroce_paths\.so\)")
+# Frames that an error of any caller has on top: functions of libc, and those that valgrind replaces.
+BELOW_US = re.compile(r"/vgpreload_|/libc\.so|/libc-|\(vg_replace")
 
 
 class Failure(Exception):
@@ -89,9 +102,9 @@ def is_listening(port):
 class Run:
     """One run of a program: the output of both sides, and how long it took."""
 
-    def __init__(self, build, program, prefix, change=None):
+    def __init__(self, build, program, prefix, change=None, limit_s=TIME_LIMIT_S):
         """`change` has the commands and variables of a run over TCP."""
-        self.program, self.prefix, self.build = program, prefix, build
+        self.program, self.prefix, self.build, self.limit_s = program, prefix, build, limit_s
         self.command = (change and change.command) or program.command
         self.client = (change and change.client) or program.client
         own = {**(program.environment or {}), **((change and change.environment) or {})}
@@ -149,13 +162,13 @@ class Run:
 
     def wait(self, process):
         try:
-            process.wait(TIME_LIMIT_S)
+            process.wait(self.limit_s)
         except subprocess.TimeoutExpired:
-            raise Failure(f"it has not ended after {TIME_LIMIT_S} s\n{self.said()}") from None
+            raise Failure(f"it has not ended after {self.limit_s} s\n{self.said()}") from None
 
     def wait_for_listener(self, server):
         """Waits until the server listens. No event announces it."""
-        limit = time.monotonic() + LISTEN_LIMIT_S
+        limit = time.monotonic() + self.limit_s * LISTEN_LIMIT_S / TIME_LIMIT_S
         while not is_listening(self.port):
             if server.poll() is not None or time.monotonic() > limit:
                 raise Failure(f"the server does not listen (exit status {server.poll()})\n{self.said()}")
@@ -192,6 +205,40 @@ class Zoo:
             raise Failure(f"no packet was sent over RoCE\n{said}")
         return f"{checked} packets", said
 
+    def start_often(self, program, mode, starts, load):
+        """Runs a program many times beside busy processes. Returns the seconds of each run, and the number of failures."""
+        seconds, failures = [], 0
+        for number in range(1, starts + 1):
+            # The end of a run ends all processes of the namespace.
+            for _ in range(load):
+                subprocess.Popen(["sh", "-c", "while :; do :; done"], stdin=subprocess.DEVNULL)
+            start = time.monotonic()
+            try:
+                self.run(program, mode)
+            except Failure as failure:
+                failures += 1
+                end_all()
+                print(f"{program.name}, start {number}: {failure}", file=sys.stderr, flush=True)
+            seconds.append(time.monotonic() - start)
+            print(f"{program.name}, {mode}, load {load}, start {number}: {seconds[-1]:.1f} s", flush=True)
+        return seconds, failures
+
+    def memcheck(self, program):
+        """Runs a program under valgrind. Returns the cell of the table."""
+        for log in self.build.glob("memcheck.*"):
+            log.unlink()
+        run = Run(self.build, program, [], limit_s=MEMCHECK_LIMIT_S)
+        run.prefix = [str(self.roce), "run", "--", *run.filled(MEMCHECK)]
+        said = run.run().said()
+        missing = [words for words in program.says if words not in said]
+        if missing:
+            raise Failure(f"it does not say {missing}\n{said}")
+        logs = [log.read_text(errors="replace") for log in self.build.glob("memcheck.*")]
+        errors = [error for log in logs for error in errors_of_ours(log)]
+        if errors:
+            raise Failure("\n\n".join(errors))
+        return f"{len(logs)} processes" if len(logs) > 1 else "1 process"
+
     def speed(self, program, outputs):
         """The cell for speeds next to TCP; `outputs` has the output over UDP and over shared memory."""
         cells = []
@@ -201,6 +248,17 @@ class Zoo:
             ratios = [f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}" for ratio in ratios]
             cells.append(f"{speed.name} {'; '.join(ratios)}")
         return ", ".join(cells)
+
+
+def errors_of_ours(log):
+    """The errors in a log of valgrind whose first function above libc is one of softroce's."""
+    errors = []
+    for block in re.split(r"^==\d+== $\n", log, flags=re.MULTILINE):
+        frames = re.findall(r"^==\d+==    (?:at|by) (.*)$", block, re.MULTILINE)
+        above = [frame for frame in frames if not BELOW_US.search(frame)]
+        if above and OURS.search(above[0]):
+            errors.append(block.rstrip())
+    return errors
 
 
 def figure(pattern, said):
@@ -220,7 +278,7 @@ def version(program):
 
 def kept_rows(path):
     """The rows of a page by the name of the program."""
-    if not path.exists():
+    if path is None or not path.exists():
         return {}
     rows = [line.strip("| \n").split(" | ") for line in path.read_text().splitlines() if line.startswith("| ")]
     return {row[0]: row for row in rows[1:] if len(row) == len(COLUMNS)}
@@ -237,7 +295,8 @@ machine. `tools/ci.sh zoo` runs them and writes this page; those that need minut
 
 The columns UDP, shm and 1 % loss have the seconds of a run over UDP sockets, over shared memory, and over UDP sockets where
 each side loses one packet in a hundred in each direction. The column *checked* has the packets of a run, as both sides
-captured them, in which `roce check` found no violation. Speeds are those that the program prints, next to the same program
+captured them, in which `roce check` found no violation. The column *valgrind* has the processes of a run under valgrind, in
+which no error has a function of softroce (`tools/ci.sh zoo --memcheck`). Speeds are those that the program prints, next to the same program
 over TCP in the same minute: more is better for a bandwidth, less for a latency. [Programs that were run](DROPIN.md) has more.
 
 Not supported: programs that need raw packet queue pairs, DC transport, or memory of a graphics adapter; statically linked
@@ -260,8 +319,8 @@ What programs do on any adapter, and surprises here:
 """
 
 
-def run_all(zoo, chosen):
-    """Runs programs. Returns the rows of the page by name, and the number of failures."""
+def run_all(zoo, chosen, kept):
+    """Runs programs. Returns the rows of the page by name, and the number of failures. `kept` has rows of earlier runs."""
     rows, failures = {}, 0
 
     def failed(program, mode, failure):
@@ -274,7 +333,8 @@ def run_all(zoo, chosen):
         try:
             zoo.prepare(program)
         except Failure as failure:
-            rows[program.name] = [program.name, "", program.what, failed(program, "build", failure), "", "", "", "", ""]
+            cells = [failed(program, "build", failure), *[""] * len(MODES), ""]
+            rows[program.name] = [program.name, "", program.what, *cells, ""]
             continue
         cells, outputs = [], []
         for mode in MODES:
@@ -288,6 +348,7 @@ def run_all(zoo, chosen):
             except Failure as failure:
                 cells.append(failed(program, mode, failure))
             print(f"{program.name}, {mode}: {cells[-1]}", flush=True)
+        cells.append(kept[program.name][COLUMNS.index("valgrind")] if program.name in kept else "–")
         try:
             cells.append(zoo.speed(program, outputs[:2]) if "fails" not in cells else "")
         except Failure as failure:
@@ -296,6 +357,38 @@ def run_all(zoo, chosen):
             print(f"{program.name}, speed over that of TCP: {cells[-1]}", flush=True)
         rows[program.name] = [program.name, version(program), program.what, *cells, str(date.today())]
     return rows, failures
+
+
+def memcheck_all(zoo, chosen, kept):
+    """Runs programs under valgrind, and puts the results into their rows. Returns the number of failures."""
+    failures = 0
+    for program in chosen:
+        if not program.memcheck:
+            continue
+        try:
+            zoo.prepare(program)
+            cell = zoo.memcheck(program)
+        except Failure as failure:
+            failures += 1
+            cell = "fails"
+            print(f"{program.name}, valgrind: {failure}", file=sys.stderr, flush=True)
+        print(f"{program.name}, valgrind: {cell}", flush=True)
+        if program.name in kept:
+            kept[program.name][COLUMNS.index("valgrind")] = cell
+    return failures
+
+
+def start_all_often(zoo, chosen, mode, starts, load):
+    """Runs each program many times. Returns the number of failures."""
+    failures = 0
+    for program in chosen:
+        zoo.prepare(program)
+        seconds, failed = zoo.start_often(program, mode, starts, load)
+        failures += failed
+        median = sorted(seconds)[len(seconds) // 2]
+        print(f"{program.name}, {mode}, load {load}: {starts} starts, {failed} failures, median {median:.1f} s, "
+              f"slowest {max(seconds):.1f} s (start {seconds.index(max(seconds)) + 1})", flush=True)
+    return failures
 
 
 def install(chosen):
@@ -320,6 +413,10 @@ def main():
     parser.add_argument("--write", type=Path, help="write the page with the results")
     parser.add_argument("--packages", action="store_true", help="print the Debian packages that the programs need")
     parser.add_argument("--list", action="store_true", help="print the names of the programs")
+    parser.add_argument("--starts", type=int, metavar="N", help="run each program N times in one mode, and write no page")
+    parser.add_argument("--load", type=int, metavar="N", default=0, help="busy processes beside the starts")
+    parser.add_argument("--mode", choices=MODES, default="UDP", help="mode of the starts")
+    parser.add_argument("--memcheck", action="store_true", help="run under valgrind, and write that column only")
     parser.add_argument("programs", nargs="*", help="names of programs, as in the page")
     arguments = parser.parse_args()
     named = {name.lower() for name in arguments.programs}
@@ -343,9 +440,15 @@ def main():
         enter_namespace()
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="roce-zoo-") as build:
-        rows, failures = run_all(Zoo(arguments.roce.resolve(), Path(build)), chosen)
-    if arguments.write:
-        rows = {**kept_rows(arguments.write), **rows}
+        zoo, rows = Zoo(arguments.roce.resolve(), Path(build)), kept_rows(arguments.write)
+        if arguments.starts:
+            failures = start_all_often(zoo, chosen, arguments.mode, arguments.starts, arguments.load)
+        elif arguments.memcheck:
+            failures = memcheck_all(zoo, chosen, rows)
+        else:
+            new, failures = run_all(zoo, chosen, rows)
+            rows.update(new)
+    if arguments.write and not arguments.starts:
         arguments.write.write_text(page([rows[program.name] for program in PROGRAMS if program.name in rows]))
     print(f"{len(chosen)} programs, {failures} failures, {time.monotonic() - start:.0f} s")
     return 1 if failures else 0

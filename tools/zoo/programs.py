@@ -1,5 +1,6 @@
 """Programs of other projects: how they are installed and started, and what they print when all is well."""
 
+import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,6 +55,8 @@ class Program:
     sends: bool = True
     # Whether a run loses packets: not where the program bears no loss, or waits for a time-out after each.
     loss: bool = True
+    # Whether its processes bear valgrind.
+    memcheck: bool = True
     # Takes minutes or gigabytes: runs by name, and at night.
     by_name: bool = False
     speeds: list = field(default_factory=list)
@@ -73,12 +76,12 @@ def mpi(name, launcher, compiler, packages, environment=None, options=(), ranks=
     )
 
 
-def pingpong(kind):
-    command = [f"ibv_{kind}_pingpong", "-g", "0", "-n", "200"]
+def pingpong(kind, options=(), memory=None):
+    command = [f"ibv_{kind}_pingpong", "-g", "0", "-n", "200", *options]
     # Those for datagrams have no option to validate.
     command += ["-c"] if kind in ("rc", "uc", "srq") else []
     return Program(
-        f"ibv_{kind}_pingpong",
+        f"ibv_{kind}_pingpong" + (f", {memory}" if memory else ""),
         ["ibverbs-utils"],
         ["200 iters" if kind != "srq" else "iters"],
         command,
@@ -87,7 +90,7 @@ def pingpong(kind):
         # Programs of unreliable services wait for a lost message forever. The others end without a farewell: after
         # the loss of its last acknowledgement a side retransmits to a process that has ended.
         loss=False,
-        what="200 messages" + (", validated" if "-c" in command else ""),
+        what="200 messages" + (", validated" if "-c" in command else "") + (f", `{' '.join(options)}`" if options else ""),
     )
 
 
@@ -120,12 +123,28 @@ def connected(name, server, client, says, what, **others):
     return Program(name, says=says, command=server, client=client, port=DEVICE, what=what, **others)
 
 
-def ucx_perftest(name, transports, tests, speeds=(), loss=True):
+def ucx_perftest(name, transports, tests, speeds=(), loss=True, environment=None, note="", **others):
     command = ["ucx_perftest", "-p", "13337"]
+    environment = environment or {}
+    set_too = "".join(f", `{key}={value}`" for key, value in environment.items())
     return Program(
         name, ["ucx-utils"], ["Final:"], command, command + ["127.0.0.1", *tests], port=13337, ends=True,
-        environment={**UCX, "UCX_TLS": transports}, speeds=list(speeds), loss=loss,
-        what=f"`{' '.join(tests)}` with `UCX_TLS={transports}`",
+        environment={**UCX, "UCX_TLS": transports, **environment}, speeds=list(speeds), loss=loss,
+        what=f"`{' '.join(tests)}` with `UCX_TLS={transports}`{set_too}{note}", **others,
+    )
+
+
+def ucx_peer_killed(mode, what):
+    """An example of UCX one of whose sides kills itself; the failure handler of the other is called, and it ends."""
+    program = ["{build}/hello", "-p", "13339", "-e", mode]
+    return Program(
+        f"ucp_hello_world, {mode}", ["libucx-dev", "ucx-utils", "gcc"], ["failure handler called with status"],
+        program, [*program, "-n", "127.0.0.1"], 13339, ends=True,
+        build=[["gcc", "-O1", "-o", "{build}/hello", "/usr/share/doc/libucx-dev/examples/ucp_hello_world.c", "-lucp", "-lucs"]],
+        # A side that waits for a message looks for its peer each second.
+        environment={**UCX, "UCX_RC_TIMEOUT": "100ms", "UCX_KEEPALIVE_INTERVAL": "1s"},
+        # The side that kills itself, as the system and as a shell reports it.
+        statuses=(0, 255, -signal.SIGKILL, 128 + signal.SIGKILL), loss=False, what=f"UCX with error handling: {what}",
     )
 
 
@@ -144,6 +163,7 @@ PROGRAMS = [
     Program("ibv_devinfo", ["ibverbs-utils"], ["PORT_ACTIVE", "GID[  3]"], ["ibv_devinfo", "-v"], sends=False,
             what="all attributes"),
     *[pingpong(kind) for kind in ("rc", "uc", "ud", "srq")],
+    *[pingpong("rc", *demand) for demand in ((["-o"], "memory on demand"), (["-O", "-P"], "implicit memory on demand"))],
     perftest("write_bw", "RDMA WRITEs of 64 KiB"),
     perftest("read_bw", "RDMA READs of 64 KiB"),
     perftest("send_bw", "SENDs of 64 KiB"),
@@ -191,6 +211,15 @@ PROGRAMS = [
                  speeds=[Speed("latency", UCX_LATENCY, environment=UCX_TCP)], loss=False),
     ucx_perftest("ucx_perftest, UD", "ud_verbs", ["-t", "tag_bw", "-s", "65536", "-n", "1000", "-w", "100"],
                  speeds=[Speed("bandwidth", UCX_BANDWIDTH, environment=UCX_TCP)], loss=False),
+    ucx_perftest("ucx_perftest, memory on demand", "rc_verbs,ud_verbs:aux",
+                 ["-t", "ucp_put_bw", "-s", "65536", "-n", "1000", "-w", "100"], loss=False,
+                 environment={"UCX_IB_REG_METHODS": "odp,direct"}, statuses=(0, 139, -signal.SIGSEGV), memcheck=False,
+                 note="; Debian's UCX crashes in its own `uct_ib_md_close` after that"),
+    ucx_perftest("ucx_perftest, error handling", "rc_verbs,ud_verbs:aux",
+                 ["-e", "-t", "tag_bw", "-s", "65536", "-n", "1000", "-w", "100"], loss=False),
+    ucx_peer_killed("recv", "the client is killed before it receives"),
+    ucx_peer_killed("send", "the server is killed before it sends"),
+    ucx_peer_killed("keepalive", "the client is killed while nothing is sent"),
     Program("io_demo", ["ucx-utils"], ["Client exit with status 'OK'"], ["io_demo", "-p", "1338", "-q", "-d", "1:300000"],
             ["io_demo", "-p", "1338", "-q", "-d", "1:300000", "-i", "100", "-o", "read,write", "127.0.0.1"], 1338,
             environment={**UCX, "UCX_TLS": "rc_verbs,ud_verbs,tcp"}, what="UCX: reads and writes of up to 300 kB, validated"),
