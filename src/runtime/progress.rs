@@ -98,6 +98,16 @@ const MAX_USELESS_WAKEUPS: u32 = 16;
 /// A turn is recent for this long.
 const RECENT_TURN: Duration = Duration::from_micros(100);
 
+/// Wake-ups of the device's thread in a row, each just after a new turn of another thread.
+#[derive(Debug)]
+struct LateWakeups {
+    count: u32,
+    /// Start of the other thread's turn at the last wake-up.
+    turn: Instant,
+    /// Number of registrations of tasks at the last wake-up.
+    registrations: usize,
+}
+
 /// Decides how long the device's thread stays off the socket while other threads poll.
 #[derive(Debug)]
 pub(super) struct IdleBackoff {
@@ -116,9 +126,7 @@ pub(super) struct IdleBackoff {
     idle_since: Option<Instant>,
     /// The last idle period was shorter than [`SPIN_TIME`].
     is_busy: bool,
-    /// Number of wake-ups in a row just after a new turn of another thread; that turn, and the number of registrations of
-    /// tasks, at the last one.
-    late_wakeups: (u32, Instant, usize),
+    late_wakeups: LateWakeups,
     /// Number of registered tasks that polling threads serve ([`Progress::is_waited_for`]).
     ///
     /// [`Progress::is_waited_for`]: crate::sync::progress::Progress::is_waited_for
@@ -142,7 +150,7 @@ impl IdleBackoff {
             last_check: (Instant::ZERO, Duration::ZERO),
             idle_since: None,
             is_busy: false,
-            late_wakeups: (0, Instant::ZERO, 0),
+            late_wakeups: LateWakeups { count: 0, turn: Instant::ZERO, registrations: 0 },
             served: 0,
             rare_polls: 0,
             is_woken: false,
@@ -153,10 +161,11 @@ impl IdleBackoff {
     /// Reports a wake-up on the socket. `turn` is the start of the last turn of another thread, and `registrations` the
     /// number of registrations of tasks until now.
     fn woken(&mut self, now: Instant, turn: Instant, registrations: usize) {
-        let (count, last, counted_at) = self.late_wakeups;
-        let is_late = turn != last && now - turn < SPIN_TIME && counted_at == registrations;
-        let count = if is_late { count + 1 } else { 0 };
-        self.late_wakeups = (count, turn, registrations);
+        let last = &self.late_wakeups;
+        let is_late =
+            turn != last.turn && now - turn < SPIN_TIME && registrations == last.registrations;
+        let count = if is_late { last.count + 1 } else { 0 };
+        self.late_wakeups = LateWakeups { count, turn, registrations };
         if count >= MAX_LATE_WAKEUPS {
             self.served = registrations;
         }
@@ -211,7 +220,7 @@ impl IdleBackoff {
     /// for the same packet. So the length of the stay is kept for some time.
     fn polling_ended(&mut self, now: Instant, packets_waited: bool) {
         self.watch_interval = MAX_ACK_DELAY;
-        (self.late_wakeups.0, self.served, self.rare_polls) = (0, 0, 0);
+        (self.late_wakeups.count, self.served, self.rare_polls) = (0, 0, 0);
         if packets_waited {
             self.stay = (self.stay * 2).clamp(MIN_SOCKET_STAY, MAX_SOCKET_STAY);
             self.packets_waited_at = now;
