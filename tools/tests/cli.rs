@@ -238,7 +238,9 @@ fn run_has_the_exit_statuses_of_env() {
                 .env("SOFTROCE_PATHS", dir.join("paths"));
             let output = run.output().unwrap();
             let expected = format!("roce: {}: {reason}", program.display());
-            assert!(stderr(&output).starts_with(&expected), "{}", stderr(&output));
+            // The dynamic linker may complain of the empty libraries before.
+            let text = stderr(&output);
+            assert!(text.lines().any(|line| line.starts_with(&expected)), "{text}");
             assert_eq!(output.status.code(), Some(status), "{check:?}");
         }
     }

@@ -53,11 +53,12 @@ local f = {
     cm_reason = ProtoField.string("roce.cm.reason", "Reason"),
     icrc = ProtoField.string("roce.icrc.status", "ICRC status"),
 }
-roce.fields = {
+local fields = {
     f.conversation, f.stream, f.response_in, f.response_to, f.latency, f.retransmission_of, f.gap,
     f.message, f.length, f.outstanding, f.nak, f.credits, f.cm_message, f.cm_transaction, f.cm_conversation,
     f.cm_response_to, f.cm_latency, f.cm_retransmission_of, f.cm_reason, f.icrc,
 }
+roce.fields = fields
 
 local expert_retransmission = ProtoExpert.new("roce.expert.retransmission", "Retransmission",
     expert.group.SEQUENCE, expert.severity.NOTE)
@@ -164,7 +165,7 @@ local state
 
 local function reset()
     state = {
-        directions = {}, -- by "source>destination/qp"
+        directions = {}, -- by source and destination, and below that by queue pair
         streams = {},    -- by conversation
         stream_count = 0,
         managed = {},    -- conversations of connection managers, by "source>destination/ID" of the active side
@@ -180,13 +181,18 @@ local function is_before(a, b)
     return bit32.band(a - b, PSN_MASK) >= 0x800000
 end
 
-local function direction_of(source, destination, qp)
-    local key = source .. destination .. qp
-    local direction = state.directions[key]
+local function direction_of(hosts, qp)
+    local between = state.directions[hosts]
+    if not between then
+        between = {}
+        state.directions[hosts] = between
+    end
+    local direction = between[qp]
     if not direction then
-        direction = { key = key, source = source, destination = destination, qp = qp, sent = {}, order = {},
+        local half = #hosts / 2
+        direction = { source = hosts:sub(1, half), destination = hosts:sub(half + 1), qp = qp, sent = {}, order = {},
             first = 1, last = 0, unacknowledged = 1, outstanding = 0, messages = 0, length = 0 }
-        state.directions[key] = direction
+        between[qp] = direction
     end
     return direction
 end
@@ -211,9 +217,8 @@ end
 local function asked(direction, psn)
     if direction.other then return direction.other end
     local found
-    for _, other in pairs(state.directions) do
-        if other.source == direction.destination and other.destination == direction.source
-            and other ~= direction and other.sent[psn] and (not other.other or other.other == direction)
+    for _, other in pairs(state.directions[direction.destination .. direction.source] or {}) do
+        if other ~= direction and other.sent[psn] and (not other.other or other.other == direction)
             and (not found or other.sent[psn].frame > found.sent[psn].frame) then
             found = other
         end
@@ -252,9 +257,10 @@ local function conversation_of(direction)
     return name, stream
 end
 
--- Follows a request.
+-- Follows a request. The results of its first transmission are also the record of what was sent.
 local function request(direction, result, packet)
-    local sent = direction.sent[packet.psn]
+    local psn, payload = packet.psn, packet.payload
+    local sent = direction.sent[psn]
     if sent and sent.frame ~= packet.frame then
         result.retransmission_of = sent.frame
         result.gap = packet.time - sent.time
@@ -262,19 +268,19 @@ local function request(direction, result, packet)
         sent.again = packet.frame
         sent.again_time = packet.time
     else
-        if STARTS[packet.operation_code] then
+        local code = packet.operation_code
+        if STARTS[code] then
             direction.messages = direction.messages + 1
             direction.length = 0
         end
-        direction.length = direction.length + packet.payload
-        sent = { frame = packet.frame, time = packet.time, payload = packet.payload, message = direction.messages,
-            result = result, psn = packet.psn }
-        direction.sent[packet.psn] = sent
+        direction.length = direction.length + payload
+        result.frame, result.time, result.payload, result.psn = packet.frame, packet.time, payload, psn
+        direction.sent[psn] = result
         direction.last = direction.last + 1
-        direction.order[direction.last] = sent
-        direction.outstanding = direction.outstanding + packet.payload
+        direction.order[direction.last] = result
+        direction.outstanding = direction.outstanding + payload
         result.message = direction.messages
-        if ENDS[packet.operation_code] then result.length = direction.length end
+        if ENDS[code] then result.length = direction.length end
         forget(direction)
     end
     result.outstanding = direction.outstanding
@@ -295,7 +301,7 @@ local function response(direction, result, packet)
         local is_covered = sent.psn == newest and not packet.is_nak or is_before(sent.psn, newest)
         if not is_covered then break end
         sent.acknowledged = true
-        sent.result.response_in = packet.frame
+        sent.response_in = packet.frame
         other.outstanding = other.outstanding - sent.payload
         other.unacknowledged = other.unacknowledged + 1
     end
@@ -344,7 +350,8 @@ local function manage(raw, pinfo, whole, result)
     local transaction = raw:sub(mad_at + 9, mad_at + 16)
     result.cm_message = kind.name
     result.cm_transaction = UInt64.decode(transaction, false)
-    local from, to = whole.source, whole.destination
+    local half = #whole.hosts / 2
+    local from, to = whole.hosts:sub(1, half), whole.hosts:sub(half + 1)
     local copy = { frame = pinfo.number, time = pinfo.rel_ts }
     local conversation, is_active
     if kind.begins then
@@ -397,22 +404,24 @@ local function payload_of(packet, len)
     return math.max(0, len - BTH_LEN - extension - ICRC_LEN - packet.pad)
 end
 
+-- The packet that is followed. One table for all: a new one for each packet takes longer than the rest.
+local packet = {}
+
 -- Follows one packet in the first pass; returns its results.
 local function follow(raw, pinfo, whole)
     local opcode, flags, _, _, _, q1, q2, q3, _, p1, p2, p3, syndrome = raw:byte(whole.at + 1, whole.at + 13)
     local transport = bit32.rshift(opcode, 5)
     local code = bit32.band(opcode, 0x1f)
-    local packet = {
-        frame = pinfo.number,
-        time = pinfo.rel_ts,
-        psn = p1 * 0x10000 + p2 * 0x100 + p3,
-        operation_code = code,
-        pad = bit32.band(bit32.rshift(flags, 4), 3),
-        is_xrc = transport == XRC,
-    }
+    packet.frame = pinfo.number
+    packet.time = pinfo.rel_ts
+    packet.psn = p1 * 0x10000 + p2 * 0x100 + p3
+    packet.operation_code = code
+    packet.pad = bit32.band(bit32.rshift(flags, 4), 3)
+    packet.is_xrc = transport == XRC
+    packet.is_nak = false
     packet.payload = payload_of(packet, whole.len)
     local result = {}
-    local direction = direction_of(whole.source, whole.destination, q1 * 0x10000 + q2 * 0x100 + q3)
+    local direction = direction_of(whole.hosts, q1 * 0x10000 + q2 * 0x100 + q3)
     -- RC and XRC are acknowledged; UC and UD are not.
     local is_reliable = transport == 0 or transport == XRC
     local operation = OPERATIONS[code]
@@ -445,27 +454,46 @@ local SHOWN = {
     "cm_retransmission_of", "cm_reason",
 }
 
--- Adds the results of a packet to the tree. A field that nothing shows, filters or plots is left out.
-local function show(tree, tvb, result, whole)
-    local branch = tree:add(roce, tvb())
-    local visible = tree.visible
-    local function put(field, value)
-        if visible or tree:referenced(field) then branch:add(field, value) end
+-- Fields that filters, columns or plots refer to, whether there are any, and the frame that was shown last.
+local referenced, is_any_referenced, last_shown = {}, false, math.huge
+
+-- Updates which fields are referred to. A new filter or column means a new pass over the frames, which begins before the
+-- last frame; to ask for each field of each frame would take as long as the rest.
+local function update_referenced(tree, frame)
+    if frame <= last_shown then
+        is_any_referenced = false
+        for _, field in ipairs(fields) do
+            referenced[field] = tree:referenced(field)
+            is_any_referenced = is_any_referenced or referenced[field]
+        end
     end
-    if visible or tree:referenced(f.conversation) or tree:referenced(f.stream) then
+    last_shown = frame
+end
+
+-- Adds the results of a packet to the tree. A field that nothing shows, filters or plots is left out.
+local function show(tree, tvb, pinfo, result, whole)
+    local visible = tree.visible
+    if not visible then update_referenced(tree, pinfo.number) end
+    local branch = visible and tree:add(roce, tvb()) or tree:add(roce)
+    local function put(field, value)
+        if visible or referenced[field] then branch:add(field, value) end
+    end
+    if visible or referenced[f.conversation] or referenced[f.stream] then
         local name, stream = conversation_of(result.direction)
         branch:append_text(", " .. name)
         put(f.conversation, name)
         put(f.stream, stream)
     end
-    for _, name in ipairs(SHOWN) do
-        local value = result[name]
-        if value ~= nil then put(f[name], value) end
+    if visible or is_any_referenced then
+        for _, name in ipairs(SHOWN) do
+            local value = result[name]
+            if value ~= nil then put(f[name], value) end
+        end
     end
     if result.cm_reason then branch:add_proto_expert_info(expert_reject, "Rejected: " .. result.cm_reason) end
     if result.retransmission_of then branch:add_proto_expert_info(expert_retransmission) end
     if result.nak then branch:add_proto_expert_info(expert_nak, "NAK: " .. result.nak) end
-    local is_wanted = visible and gui_enabled() or not visible and tree:referenced(f.icrc)
+    local is_wanted = visible and gui_enabled() or not visible and referenced[f.icrc]
     if is_wanted or roce.prefs.check_icrc then
         if not result.icrc then result.icrc = icrc_status(tvb, whole) end
         branch:add(f.icrc, result.icrc)
@@ -477,26 +505,31 @@ end
 -- version, loopback, and at once.
 local IP_OFFSETS = { 14, 18, 22, 16, 20, 4, 0 }
 
--- Returns where IP header, UDP header and packet begin, and the length of the packet; nil for another frame. Fields of
+-- The packet that was found last.
+local found = {}
+
+-- Returns where IP header, UDP header and packet begin, the length of the packet, and the addresses of source and
+-- destination; nil for another frame. The next call overwrites the result. Fields of
 -- other dissectors would tell too, but the first pass over a file has none. `raw` is the beginning of the frame.
 local function find(raw)
     for _, ip_at in ipairs(IP_OFFSETS) do
         local first = raw:byte(ip_at + 1)
-        local udp_at, source, destination
+        local udp_at, hosts
         if not first then
             return nil
         elseif first >= 0x45 and first < 0x50 and raw:byte(ip_at + 10) == UDP then
             udp_at = ip_at + 4 * (first - 0x40)
-            source, destination = raw:sub(ip_at + 13, ip_at + 16), raw:sub(ip_at + 17, ip_at + 20)
+            hosts = raw:sub(ip_at + 13, ip_at + 20)
         elseif first >= 0x60 and first < 0x70 and raw:byte(ip_at + 7) == UDP then
             udp_at = ip_at + IPV6_LEN
-            source, destination = raw:sub(ip_at + 9, ip_at + 24), raw:sub(ip_at + 25, ip_at + 40)
+            hosts = raw:sub(ip_at + 9, ip_at + 40)
         end
         if udp_at and #raw >= udp_at + UDP_LEN + BTH_LEN + 4 then
             local p1, p2, l1, l2 = raw:byte(udp_at + 3, udp_at + 6)
             if p1 * 256 + p2 == ROCE_PORT then
-                return { ip_at = ip_at, udp_at = udp_at, at = udp_at + UDP_LEN, len = l1 * 256 + l2 - UDP_LEN,
-                    source = source, destination = destination }
+                found.ip_at, found.udp_at, found.at = ip_at, udp_at, udp_at + UDP_LEN
+                found.len, found.hosts = l1 * 256 + l2 - UDP_LEN, hosts
+                return found
             end
         end
     end
@@ -515,7 +548,7 @@ function roce.dissector(tvb, pinfo, tree)
         result = follow(raw, pinfo, whole)
         state.results[pinfo.number] = result
     end
-    show(tree, tvb, result, whole)
+    show(tree, tvb, pinfo, result, whole)
 end
 
 register_postdissector(roce)
