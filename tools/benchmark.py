@@ -124,7 +124,7 @@ def publish(tables, rounds, machine=None, kernel=None):
         if table.rows:
             results[name] = {
                 "command": command, "date": datetime.date.today().isoformat(), "rounds": rounds,
-                "machine": machine or processor(), "kernel": kernel or f"{platform.system()} {platform.release()}",
+                "machine": machine or processor(), "kernel": kernel or f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
                 "columns": [{"title": title, "digits": digits} for title, digits in table.columns],
                 "rows": table.rows,
             }

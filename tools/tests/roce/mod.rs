@@ -44,7 +44,8 @@ pub(crate) fn copy_command(path: &Path) {
 /// Returns the command, without its variables in the environment.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));
-    command.args(args);
+    // Its help is as wide as the terminal.
+    command.args(args).env_remove("COLUMNS");
     for variable in VARIABLES_OF_THE_COMMAND {
         command.env_remove(variable.name);
     }
