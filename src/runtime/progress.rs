@@ -221,6 +221,7 @@ impl IdleBackoff {
     fn polling_ended(&mut self, now: Instant, packets_waited: bool) {
         self.watch_interval = MAX_ACK_DELAY;
         (self.late_wakeups.count, self.served, self.rare_polls) = (0, 0, 0);
+        self.useless_wakeups = 0;
         if packets_waited {
             self.stay = (self.stay * 2).clamp(MIN_SOCKET_STAY, MAX_SOCKET_STAY);
             self.packets_waited_at = now;
@@ -655,6 +656,10 @@ mod tests {
         assert_eq!(wake(true, 1), end);
         assert_eq!(wake(false, MAX_USELESS_WAKEUPS - 1), end);
         assert_eq!(wake(false, 1), now);
+        backoff.polling_ended(Instant::ZERO, true);
+        backoff.is_woken = true;
+        backoff.turned(now, false);
+        assert!(backoff.stays_until > now, "a new stay begins to count anew");
     }
 
     #[test]
