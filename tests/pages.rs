@@ -1,15 +1,20 @@
-//! Links of the project's pages resolve, including anchors, and files, modules and items named on the internal pages
-//! exist.
+//! Links of the project's pages resolve, including anchors, files, modules and items named on the internal pages
+//! exist, and tables and plots are those of `docs/results.json`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read the sources has failed")]
 
+#[path = "support/figures.rs"]
+mod figures;
+#[path = "support/plot.rs"]
+mod plot;
 #[path = "support/sources.rs"]
 mod sources;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use figures::{Shown, with_figures};
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use sources::{markdown, read, root, sources};
 
@@ -72,15 +77,12 @@ fn internal_pages_name_code_that_exists() {
 
 #[test]
 fn figures_of_pages_are_those_of_the_benchmarks() {
-    let results: BTreeMap<String, Figures> =
-        serde_json::from_str(&read("docs/results.json")).unwrap();
-    let (mut wrong, mut shown) = (Vec::new(), BTreeSet::new());
+    let results = figures::results();
+    let (mut wrong, mut shown) = (Vec::new(), Shown::default());
     for page in markdown() {
         let text = read(&page);
         let rendered = with_figures(&text, &results, &mut shown);
-        if std::env::var_os("SNAPSHOTS").is_some_and(|what| what == "write") {
-            fs::write(root().join(&page), rendered).unwrap();
-        } else if rendered != text {
+        if !matches_or_is_written(&page, &text, &rendered) {
             wrong.push(page);
         }
     }
@@ -88,8 +90,57 @@ fn figures_of_pages_are_those_of_the_benchmarks() {
         wrong.is_empty(),
         "figures differ from docs/results.json (SNAPSHOTS=write writes them): {wrong:?}"
     );
-    let unused: Vec<_> = results.keys().filter(|name| !shown.contains(*name)).collect();
-    assert!(unused.is_empty(), "tables of docs/results.json that no page shows: {unused:?}");
+    let unused: Vec<_> = results
+        .iter()
+        .filter(|(name, figures)| match figures.title() {
+            Some(_) => !shown.pictures.contains(*name),
+            None => !shown.tables.contains(*name),
+        })
+        .map(|(name, _)| name)
+        .collect();
+    assert!(unused.is_empty(), "figures of docs/results.json that no page shows: {unused:?}");
+}
+
+#[test]
+fn pictures_are_those_of_the_benchmarks() {
+    let (mut wrong, mut names) = (Vec::new(), BTreeSet::new());
+    for (name, figures) in figures::results() {
+        let file = format!("docs/{name}.svg");
+        if let Some(drawn) = figures.draw() {
+            let old = fs::read_to_string(root().join(&file)).unwrap_or_default();
+            if !matches_or_is_written(&file, &old, &drawn) {
+                wrong.push(file);
+            }
+        } else if let Some(crc32) = figures.recorded() {
+            if crc32fast::hash(read(&file).as_bytes()) != crc32 {
+                wrong.push(file);
+            }
+        } else {
+            continue;
+        }
+        names.insert(name);
+    }
+    assert!(
+        wrong.is_empty(),
+        "pictures differ from docs/results.json (SNAPSHOTS=write draws plots): {wrong:?}"
+    );
+    let files: BTreeSet<_> = fs::read_dir(root().join("docs"))
+        .unwrap()
+        .filter_map(|file| {
+            let name = file.unwrap().file_name().into_string().unwrap();
+            name.strip_suffix(".svg").map(str::to_owned)
+        })
+        .collect();
+    assert_eq!(files, names, "docs/*.svg, and the pictures of docs/results.json");
+}
+
+/// Compares a file with its text as it is made from the sources, or writes that.
+fn matches_or_is_written(file: &str, text: &str, made: &str) -> bool {
+    if text != made && std::env::var_os("SNAPSHOTS").is_some_and(|what| what == "write") {
+        fs::write(root().join(file), made).unwrap();
+        return true;
+    }
+    text == made
 }
 
 #[test]
@@ -98,71 +149,6 @@ fn readme_and_architecture_are_short() {
         let size = fs::metadata(root().join(page)).unwrap().len();
         assert!(size <= limit, "{page} has {size} bytes; the limit is {limit}");
     }
-}
-
-/// A table of `docs/results.json`, as `publish` of `tools/benchmark.py` writes it.
-#[derive(serde::Deserialize)]
-struct Figures {
-    command: String,
-    date: String,
-    rounds: usize,
-    machine: String,
-    kernel: String,
-    columns: Vec<Column>,
-    rows: Vec<Row>,
-}
-
-#[derive(serde::Deserialize)]
-struct Column {
-    title: String,
-    digits: usize,
-}
-
-#[derive(serde::Deserialize)]
-struct Row {
-    name: String,
-    values: Vec<f64>,
-}
-
-impl Figures {
-    fn render(&self) -> String {
-        let titles: String =
-            self.columns.iter().map(|column| format!(" {} |", column.title)).collect();
-        let rule = "--:|".repeat(self.columns.len());
-        let mut text = format!("| |{titles}\n|---|{rule}\n");
-        for Row { name, values } in &self.rows {
-            let cells: String = values
-                .iter()
-                .zip(&self.columns)
-                .map(|(value, column)| format!(" {value:.*} |", column.digits))
-                .collect();
-            text += &format!("| {name} |{cells}\n");
-        }
-        let Self { command, date, rounds, machine, kernel, .. } = self;
-        text + &format!("\n`{command}`: medians of {rounds} rounds, {date}, {machine}, {kernel}.\n")
-    }
-}
-
-/// A page with the tables between its marks `<!-- figures NAME -->` and `<!-- end of figures -->` as they are measured.
-fn with_figures(
-    page: &str,
-    results: &BTreeMap<String, Figures>,
-    shown: &mut BTreeSet<String>,
-) -> String {
-    const BEGIN: &str = "<!-- figures ";
-    const END: &str = "<!-- end of figures -->";
-    let mut parts = page.split(BEGIN);
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (name, rest) =
-            part.split_once(" -->\n").unwrap_or_else(|| panic!("a mark is not closed on its line"));
-        let (_, rest) = rest.split_once(END).unwrap_or_else(|| panic!("{name} has no `{END}`"));
-        let figures =
-            results.get(name).unwrap_or_else(|| panic!("docs/results.json has no table {name}"));
-        shown.insert(name.to_owned());
-        text += &format!("{BEGIN}{name} -->\n{}{END}{rest}", figures.render());
-    }
-    text
 }
 
 /// The targets of all links and images of a page.

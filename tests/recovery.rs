@@ -1,7 +1,8 @@
 //! Goodput of a reliable connection under loss, compared with the best that its protocol permits.
 //!
-//! `SNAPSHOTS=write cargo test --test recovery` writes the measurements to `docs/LOSS.md`, and the plot beside it.
-//! All times are virtual, so they are reproducible.
+//! `SNAPSHOTS=write cargo test --test recovery` writes the measurements to `docs/results.json`, from which
+//! `SNAPSHOTS=write cargo test --test pages` makes the tables and the plot of `docs/LOSS.md`. All times are virtual, so
+//! they are reproducible.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,6 +13,7 @@
 
 mod support;
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use softroce::engine::Config;
@@ -170,19 +172,30 @@ fn are_near_the_ideal(curves: &[Curve]) {
     }
 }
 
-/// The default receive buffer holds slightly more than a round trip of this path.
-#[test]
-fn goodput_under_loss_is_near_an_ideal_go_back_n() {
+/// Curves of the documentation: the default receive buffer holds slightly more than a round trip of this path.
+static CURVES: LazyLock<Vec<Curve>> = LazyLock::new(|| {
     let losses = [0.0001, 0.001, 0.01, 0.1];
     let mut curves = curves(DEFAULT_RECEIVE_BUFFER, &losses);
     let kept = Setting { receive_buffer: DEFAULT_RECEIVE_BUFFER, keeps: true };
-    curves.extend(
-        [Traffic::Send, Traffic::Write, Traffic::Read].map(|traffic| curve(traffic, kept, &losses)),
-    );
+    curves.extend(Traffic::ALL.map(|traffic| curve(traffic, kept, &losses)));
+    curves
+});
+
+#[test]
+fn goodput_under_loss_is_near_an_ideal_go_back_n() {
+    are_near_the_ideal(&CURVES);
+}
+
+#[test]
+fn published_goodputs_are_those_of_this_build() {
     if std::env::var_os("SNAPSHOTS").is_some_and(|what| what == "write") {
-        curve::write(&curves);
+        curve::publish(&CURVES);
     }
-    are_near_the_ideal(&curves);
+    let differences = curve::differences(&CURVES);
+    assert!(
+        differences.is_empty(),
+        "docs/results.json differs by more than a tenth (SNAPSHOTS=write writes it): {differences:#?}"
+    );
 }
 
 /// The packets in flight then take several round trips.

@@ -46,7 +46,7 @@ class Run:
         self.lines = lines
 
 
-def measure(file, runs):
+def measure(file, rounds):
     """The runs of both programs, in turns, and the packets that are in the file."""
     roce = built_roce()
     options = [option for field in FIELDS for option in ("-e", field)]
@@ -55,7 +55,7 @@ def measure(file, runs):
         "tshark -T fields": ["tshark", "-n", "-r", file, "-T", "fields", *options],
     }
     found = {name: [] for name in commands}
-    for _ in range(runs):
+    for _ in range(rounds):
         for name, command in commands.items():
             found[name].append(Run(command))
     return found, found["tshark -T fields"][0].lines
@@ -63,8 +63,8 @@ def measure(file, runs):
 
 def report(found, packets, size, is_published):
     """Prints a table; returns how many times longer tshark takes, by the clock."""
-    runs = len(found["roce check"])
-    print(f"{packets} packets, {size} bytes, {runs} runs each, medians\n")
+    rounds = len(found["roce check"])
+    print(f"{packets} packets, {size} bytes, {rounds} runs each, medians\n")
     table = Table(("packets a second", 0), ("GB/s", 2), ("seconds", 2), ("CPU seconds", 2), ("peak memory, MB", 0))
     median = lambda runs, of: statistics.median(getattr(run, of) for run in runs)
     for name, of_program in found.items():
@@ -72,7 +72,7 @@ def report(found, packets, size, is_published):
         table.add(f"`{name}`", packets / wall, size / wall / 1e9, wall, cpu, memory / 1e6)
     table.print()
     if is_published:
-        publish({"captures": table}, runs)
+        publish({"captures": table}, rounds)
     ours, theirs = found.values()
     ratio, of_cpu = (median(theirs, of) / median(ours, of) for of in ("wall", "cpu"))
     print(f"\ntshark takes {ratio:.1f} times as long, and {of_cpu:.1f} times as much of a CPU")
@@ -82,7 +82,7 @@ def report(found, packets, size, is_published):
 def main():
     options = parser(__doc__)
     options.add_argument("--bytes", type=int, default=256_000_000, help="of the capture made")
-    options.add_argument("--runs", type=int, default=3, help="of each program (3)")
+    options.add_argument("--rounds", type=int, default=3, help="runs of each program (3)")
     options.add_argument("--file", help="a capture that there is, instead of one that is made")
     options.add_argument("--at-least", type=float, default=0, help="the ratio that has to come out")
     args = options.parse_args()
@@ -93,7 +93,7 @@ def main():
             generate = built(TARGET / "debug/examples/generate", how)
             file = os.path.join(directory, "made.pcapng")
             subprocess.run([generate, str(args.bytes), file], check=True)
-        found, packets = measure(file, args.runs)
+        found, packets = measure(file, args.rounds)
         ratio = report(found, packets, os.path.getsize(file), args.publish)
     if ratio < args.at_least:
         fail(f"{ratio:.1f} times: expected {args.at_least:g} at least")

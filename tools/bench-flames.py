@@ -3,9 +3,10 @@
 
     CARGO_PROFILE_RELEASE_DEBUG=line-tables-only cargo build --release --package softroce-tools
     cargo install inferno
-    tools/bench-flames.py
+    tools/bench-flames.py --publish
 
-Needs perf (Debian: linux-perf), and permission to sample the kernel. Each graph shows both sides.
+Needs perf (Debian: linux-perf), and permission to sample the kernel. Each graph shows both sides. Without --publish it
+prints the samples of each function.
 """
 
 import re
@@ -14,7 +15,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from benchmark import ROCE, ROOT, both_sides, built_roce, fail, parser, run
+from benchmark import ROCE, both_sides, built_roce, fail, parser, publish_recordings, run
 
 # Name of a graph, and its test.
 TESTS = {
@@ -75,11 +76,19 @@ def flame(title, stacks):
 
 
 def main():
-    parser(__doc__).parse_args()
+    options = parser(__doc__).parse_args()
     built_roce()
+    pictures = {}
     for name, test in TESTS.items():
         with tempfile.TemporaryDirectory() as folder:
-            (ROOT / "docs" / f"{name}.svg").write_text(flame(f"roce perf {test}", record(folder, test)))
+            found = record(folder, test)
+        title = f"roce perf {test}"
+        if options.publish:
+            pictures[name] = f"Flame graph of `{title}`", flame(title, found)
+        else:
+            print(f"{title}\n{found}")
+    if options.publish:
+        publish_recordings(pictures)
 
 
 if __name__ == "__main__":

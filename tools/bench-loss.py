@@ -177,7 +177,7 @@ def main():
 
 def ratios_of(found, names, losses):
     """The goodput next to rxe's: a row for each test, a column for each loss."""
-    table = Table(*((f"{float(loss):.2%}", 1) for loss in losses))
+    table = Table(*((f"{float(loss) * 100:g} %" if float(loss) else "no loss", 1) for loss in losses))
     for name in names:
         medians = [[statistics.median(value or 0 for value in found[name, loss, engine]) for engine in ("softroce", "rxe")]
                    for loss in losses]

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Plots in docs/ of bandwidth and latency against message size, number of queue pairs, loss and MTU.
+"""Plots in docs/ of bandwidth and message rate against message size, number of queue pairs, loss and MTU.
 
     cargo build --release --package softroce-tools
-    tools/bench-plots.py
-    tools/bench-plots.py --only qps --rounds 3
+    tools/bench-plots.py --rounds 3 --publish
+    tools/bench-plots.py --only qps
 
 Both sides on this machine over the loopback interface, one core each, as `roce perf` places them. The points of a
-plot are measured alternately; the plot shows medians of the rounds.
+plot are measured alternately; the plot shows medians of the rounds. The points go to docs/results.json, from which
+SNAPSHOTS=write cargo test --test pages draws the plots.
 """
 
 import json
 import statistics
 import sys
 
-from benchmark import ROCE, ROOT, Turns, built_roce, parser, run
-from figure import REFERENCE, Axis, Line, decades, draw, from_zero
+from benchmark import ROCE, Plot, Turns, built_roce, parser, publish, run
 
 VERBS = ["WRITE", "READ", "SEND"]
 RAW = "raw UDP"
@@ -31,32 +31,26 @@ def perf(*options):
 
 
 class Samples:
-    """What the rounds have found, by line and place."""
+    """Values of all rounds, by line and place."""
 
     def __init__(self):
         self.found = {}
 
     def add(self, name, at, value):
-        self.found.setdefault(name, {}).setdefault(at, []).append(value)
+        self.found.setdefault(at, {}).setdefault(name, []).append(value)
 
     def add_rate(self, verb, at, row):
-        """Gbit/s, and where it was measured that of raw UDP beside those of WRITEs."""
+        """Adds Gbit/s, and with those of WRITEs those of raw UDP just before."""
         self.add(verb, at, row["gbit_per_s"])
-        if row["fraction_of_ceiling"] and verb == VERBS[0]:
+        if verb == VERBS[0]:
             self.add(RAW, at, row["gbit_per_s"] / row["fraction_of_ceiling"])
 
-    def lines(self, unit):
-        # What others are compared with is behind them, and last in the legend.
-        names = sorted(self.found, key=lambda name: name == RAW)
-        return [
-            Line(name, sorted((at, statistics.median(all_)) for at, all_ in self.found[name].items()),
-                 REFERENCE if name == RAW else number, unit)
-            for number, name in enumerate(names)
-        ]
-
-
-def values(lines):
-    return [value for line in lines for _, value in line.points]
+    def plot(self, figure):
+        """Returns the medians as a plot."""
+        plot = Plot(figure.titles, *((name, figure.digits) for name in figure.lines))
+        for at, lines in sorted(self.found.items()):
+            plot.add(figure.label(at), at, *(statistics.median(lines[name]) for name in figure.lines))
+        return plot
 
 
 def binary(size):
@@ -73,8 +67,12 @@ def test_of(verb):
 class Sizes:
     """Goodput over the length of a message."""
 
-    file, title = "plot-size.svg", "Goodput over the length of a message"
-    subtitle = "RC, MTU 4096, one queue pair, 128 messages outstanding, loopback"
+    lines, digits, label = [*VERBS, RAW], 4, staticmethod(binary)
+    titles = {
+        "title": "Goodput over the length of a message",
+        "subtitle": "RC, MTU 4096, one queue pair, 128 messages outstanding, loopback",
+        "x": "bytes of a message", "y": "Gbit/s", "unit": "Gbit/s", "scale": "logarithmic", "reference": RAW,
+    }
     most = 4 << 20
 
     def measure(self, samples, seconds):
@@ -83,20 +81,19 @@ class Sizes:
                 if row["size"] <= self.most:
                     samples.add_rate(verb, row["size"], row)
 
-    def draw(self, samples):
-        lines = samples.lines("Gbit/s")
-        ticks = [(4**power * 2, binary(4**power * 2)) for power in range(0, 11)]
-        return lines, Axis("bytes of a message", 2, self.most, ticks), decades("Gbit/s", values(lines))
-
 
 class QueuePairs:
-    """Messages a second over how many connections share them."""
+    """Messages a second over the number of connections that share them."""
 
-    file, title = "plot-qps.svg", "Messages a second over the number of queue pairs"
-    subtitle = "RC, 4096 messages outstanding in all, but 512 at most of a queue pair, loopback"
-    counts = [1, 4, 16, 64, 256, 1024, 4096, 10000]
     tests = {"WRITE of 64 bytes": ("write-bw", 64), "SEND of 64 bytes": ("send-bw", 64),
              "WRITE of 4 KiB": ("write-bw", 4096)}
+    lines, digits, label = list(tests), 3, staticmethod("{:,}".format)
+    titles = {
+        "title": "Messages a second over the number of queue pairs",
+        "subtitle": "RC, 4096 messages outstanding in all, but 512 at most of a queue pair, loopback",
+        "x": "queue pairs", "y": "million messages a second", "unit": "M/s", "scale": "linear",
+    }
+    counts = [1, 4, 16, 64, 256, 1024, 4096, 10000]
 
     def measure(self, samples, seconds):
         for name, (test, size) in self.tests.items():
@@ -106,36 +103,34 @@ class QueuePairs:
                             "--no-ceiling")
                 samples.add(name, count, row["msg_per_s"] / 1e6)
 
-    def draw(self, samples):
-        lines = samples.lines("M/s")
-        ticks = [(count, f"{count:,}") for count in self.counts]
-        return lines, Axis("queue pairs", 1, 10000, ticks), from_zero("million messages a second", values(lines))
-
 
 class Loss:
-    """Goodput over the share of packets that are lost."""
+    """Goodput over the share of packets that are lost, in percent."""
 
-    file, title = "plot-loss.svg", "Goodput over loss"
-    subtitle = f"RC, messages of {SIZE}, MTU 4096, ACK timeout 4.2 ms, loss in both directions, loopback"
-    shares = [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]
+    lines, digits, label = VERBS, 3, staticmethod("{:g} %".format)
+    titles = {
+        "title": "Goodput over loss",
+        "subtitle": f"RC, messages of {SIZE}, MTU 4096, ACK timeout 4.2 ms, loss in both directions, loopback",
+        "x": "datagrams that are lost", "y": "Gbit/s", "unit": "Gbit/s", "scale": "logarithmic",
+    }
+    shares = [0.001, 0.01, 0.1, 1, 10]
 
     def measure(self, samples, seconds):
         for verb in VERBS:
             for share in self.shares:
-                row, = perf(test_of(verb), "-D", seconds, "-u", 10, "--impair", f"loss={share:f}", "--no-ceiling")
+                row, = perf(test_of(verb), "-D", seconds, "-u", 10, "--impair", f"loss={share / 100:f}", "--no-ceiling")
                 samples.add(verb, share, row["gbit_per_s"])
-
-    def draw(self, samples):
-        lines = samples.lines("Gbit/s")
-        ticks = [(share, f"{share * 100:g} %") for share in self.shares]
-        return lines, Axis("datagrams that are lost", 1e-5, 1e-1, ticks), decades("Gbit/s", values(lines))
 
 
 class Mtus:
     """Goodput over the MTU of the path."""
 
-    file, title = "plot-mtu.svg", "Goodput over the MTU"
-    subtitle = f"RC, messages of {SIZE}, one queue pair, 128 messages outstanding, loopback"
+    lines, digits, label = [*VERBS, RAW], 2, str
+    titles = {
+        "title": "Goodput over the MTU",
+        "subtitle": f"RC, messages of {SIZE}, one queue pair, 128 messages outstanding, loopback",
+        "x": "bytes of a packet's payload", "y": "Gbit/s", "unit": "Gbit/s", "scale": "linear", "reference": RAW,
+    }
     mtus = [256, 512, 1024, 2048, 4096]
 
     def measure(self, samples, seconds):
@@ -143,11 +138,6 @@ class Mtus:
             for mtu in self.mtus:
                 row, = perf(test_of(verb), "-m", mtu, "-D", seconds)
                 samples.add_rate(verb, mtu, row)
-
-    def draw(self, samples):
-        lines = samples.lines("Gbit/s")
-        ticks = [(mtu, str(mtu)) for mtu in self.mtus]
-        return lines, Axis("bytes of a packet's payload", 256, 4096, ticks), from_zero("Gbit/s", values(lines))
 
 
 FIGURES = {"size": Sizes(), "qps": QueuePairs(), "loss": Loss(), "mtu": Mtus()}
@@ -159,14 +149,16 @@ def main():
     options = options.parse_args()
     names = turns.chosen(options)
     built_roce()
+    plots = {}
     for name in names:
         figure, samples = FIGURES[name], Samples()
         for number in range(options.rounds):
             print(f"{name}: round {number + 1} of {options.rounds}", file=sys.stderr)
             figure.measure(samples, options.seconds)
-        lines, x, y = figure.draw(samples)
-        svg = draw(figure.title, figure.subtitle, x, y, lines)
-        (ROOT / "docs" / figure.file).write_text(svg)
+        plots[f"plot-{name}"] = plot = samples.plot(figure)
+        plot.print()
+    if options.publish:
+        publish(plots, options.rounds)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,12 @@ import datetime
 import json
 import os
 import platform
+import re
+import shlex
 import subprocess
 import sys
 import uuid
+import zlib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -88,10 +91,19 @@ RESULTS = ROOT / "docs" / "results.json"
 
 
 def processor():
-    """The model of this machine's processors and how many of them a program may use."""
-    models = [line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-              if line.startswith("model name")]
-    return f"{len(os.sched_getaffinity(0))} CPUs, {models[0] if models else platform.machine()}"
+    """How many processors a program may use, their family without model and clock, and whether the machine is virtual."""
+    first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    about = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
+    model = re.sub(r"\((R|TM)\)", "", about.get("model name", platform.machine())).split("@")[0]
+    family = [word for word in model.split() if word not in ("CPU", "Gen", "Processor") and not re.search(r"\d", word)]
+    parts = [f"{len(os.sched_getaffinity(0))} CPUs", " ".join(family) or model]
+    if "hypervisor" in about.get("flags", "").split():
+        parts.append("virtual")
+    return ", ".join(parts)
+
+
+def kernel_version():
+    return f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}"
 
 
 class Table:
@@ -114,20 +126,51 @@ class Table:
             print(f"| {row['name']} |", *(f"{cell} |" for cell in cells))
         print()
 
+    def entry(self):
+        """Its part of an entry of docs/results.json."""
+        columns = [{"title": title, "digits": digits} for title, digits in self.columns]
+        return {"columns": columns, "rows": self.rows}
+
+
+class Plot(Table):
+    """A table that is shown as a plot: a line for each column, and a place on the horizontal axis for each row."""
+
+    def __init__(self, titles, *columns):
+        super().__init__(*columns)
+        # Fields of `Plot` in tests/support/plot.rs.
+        self.titles = titles
+
+    def add(self, name, at, *values):
+        super().add(name, *values)
+        self.rows[-1]["at"] = at
+
+    def entry(self):
+        return super().entry() | {"plot": self.titles}
+
 
 def publish(tables, rounds, machine=None, kernel=None):
-    """Writes tables, by their names, into docs/results.json, with how they were measured. The pages take them from there:
-    SNAPSHOTS=write cargo test --test pages."""
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    command = " ".join([f"tools/{Path(sys.argv[0]).name}", *(word for word in sys.argv[1:] if word != "--publish")])
-    for name, table in tables.items():
-        if table.rows:
-            results[name] = {
-                "command": command, "date": datetime.date.today().isoformat(), "rounds": rounds,
-                "machine": machine or processor(), "kernel": kernel or f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
-                "columns": [{"title": title, "digits": digits} for title, digits in table.columns],
-                "rows": table.rows,
-            }
+    """Writes tables and plots, by their names, into docs/results.json, with how they were measured. The pages take them from
+    there: SNAPSHOTS=write cargo test --test pages."""
+    entries = {name: table.entry() for name, table in tables.items() if table.rows}
+    publish_entries(entries, machine, kernel, rounds=rounds)
+
+
+def publish_recordings(pictures):
+    """Writes pictures into docs/, and when and how they were recorded into docs/results.json. The pictures are pairs of a
+    title and SVG, by their names."""
+    for name, (_, svg) in pictures.items():
+        (ROOT / "docs" / f"{name}.svg").write_text(svg)
+    publish_entries({name: {"recording": {"title": title, "crc32": zlib.crc32(svg.encode())}}
+                     for name, (title, svg) in pictures.items()})
+
+
+def publish_entries(entries, machine=None, kernel=None, **more):
+    words = [word for word in sys.argv[1:] if word != "--publish"]
+    how = {
+        "command": shlex.join([f"tools/{Path(sys.argv[0]).name}", *words]), "date": datetime.date.today().isoformat(),
+        "machine": machine or processor(), "kernel": kernel or kernel_version(), **more,
+    }
+    results = json.loads(RESULTS.read_text()) | {name: entry | how for name, entry in entries.items()}
     RESULTS.write_text(json.dumps(results, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
 
 
