@@ -88,6 +88,8 @@ local OPERATIONS = {
     [0x16] = "send", [0x17] = "send", [0x1c] = "flush", [0x1d] = "atomic_write",
 }
 
+local RESPONSES = { response = true, ack = true, atomic_ack = true }
+
 -- Opcodes that begin, and that end a message.
 local STARTS = { [0x00] = true, [0x04] = true, [0x05] = true, [0x06] = true, [0x0a] = true, [0x0b] = true,
     [0x0c] = true, [0x13] = true, [0x14] = true, [0x17] = true, [0x1c] = true, [0x1d] = true }
@@ -160,21 +162,41 @@ local function icrc_status(tvb, whole)
     return icrc_holds(tvb, whole.ip_at, ip_len, whole.udp_at, whole.len) and "good" or "bad"
 end
 
--- State of the first pass over the file. Results are stored by frame, because Wireshark shows frames in any order.
+-- Results of a frame: names of their fields, in the order of the tree.
+local SHOWN = {
+    "response_in", "response_to", "latency", "retransmission_of", "gap", "message", "length", "outstanding", "nak",
+    "credits", "cm_message", "cm_transaction", "cm_conversation", "cm_response_to", "cm_latency",
+    "cm_retransmission_of", "cm_reason",
+}
+
+-- State of the first pass over the file. Results are stored by frame, because Wireshark shows frames in any order: one
+-- table for each kind of result, because a table for each frame takes most of the time.
 local state
+
+-- Numbers of requests of a direction are those of its slots, which are used again after so many.
+local MAX_REQUESTS = 8192
 
 local function reset()
     state = {
-        directions = {}, -- by source and destination, and below that by queue pair
-        streams = {},    -- by conversation
+        between = {},    -- directions by source and destination, and below that by queue pair
         stream_count = 0,
         managed = {},    -- conversations of connection managers, by "source>destination/ID" of the active side
         managed_count = 0,
-        results = {},    -- by frame: a list with the results of each packet
+        directions = {}, -- by frame; so are the next
+        icrc = {},
     }
+    for _, name in ipairs(SHOWN) do state[name] = {} end
 end
 reset()
-roce.init = reset
+
+-- Whether to check every ICRC: a look at the preferences takes as long as a small packet.
+local checks_icrc = false
+
+-- A changed preference means that the file is dissected again.
+function roce.init()
+    reset()
+    checks_icrc = roce.prefs.check_icrc
+end
 
 -- Returns whether PSN a comes before b.
 local function is_before(a, b)
@@ -182,45 +204,48 @@ local function is_before(a, b)
 end
 
 local function direction_of(hosts, qp)
-    local between = state.directions[hosts]
+    local between = state.between[hosts]
     if not between then
         between = {}
-        state.directions[hosts] = between
+        state.between[hosts] = between
     end
     local direction = between[qp]
     if not direction then
         local half = #hosts / 2
-        direction = { source = hosts:sub(1, half), destination = hosts:sub(half + 1), qp = qp, sent = {}, order = {},
+        direction = { source = hosts:sub(1, half), destination = hosts:sub(half + 1), qp = qp,
+            -- Number of the newest request with a PSN.
+            sent = {},
+            -- By slot of a request.
+            psns = {}, frames = {}, times = {}, payloads = {}, again = {}, again_times = {},
             first = 1, last = 0, unacknowledged = 1, outstanding = 0, messages = 0, length = 0 }
         between[qp] = direction
     end
     return direction
 end
 
--- Number of requests of a direction that are remembered.
-local MAX_REQUESTS = 8192
-
--- Forgets the oldest requests once there are too many.
+-- Forgets the oldest request of a direction.
 local function forget(direction)
-    while direction.last - direction.first >= MAX_REQUESTS do
-        local sent = direction.order[direction.first]
-        direction.order[direction.first] = nil
-        direction.first = direction.first + 1
-        direction.unacknowledged = math.max(direction.unacknowledged, direction.first)
-        if not sent.acknowledged then direction.outstanding = direction.outstanding - sent.payload end
-        if direction.sent[sent.psn] == sent then direction.sent[sent.psn] = nil end
+    local first = direction.first
+    local slot = first % MAX_REQUESTS
+    if direction.unacknowledged == first then
+        direction.unacknowledged = first + 1
+        direction.outstanding = direction.outstanding - direction.payloads[slot]
     end
+    local psn = direction.psns[slot]
+    if direction.sent[psn] == first then direction.sent[psn] = nil end
+    direction.first = first + 1
 end
 
 -- Returns the direction whose requests a response of `direction` answers: the one that it was joined with, or the
 -- one between the same hosts that has sent this PSN most recently.
 local function asked(direction, psn)
     if direction.other then return direction.other end
-    local found
-    for _, other in pairs(state.directions[direction.destination .. direction.source] or {}) do
-        if other ~= direction and other.sent[psn] and (not other.other or other.other == direction)
-            and (not found or other.sent[psn].frame > found.sent[psn].frame) then
-            found = other
+    local found, newest
+    for _, other in pairs(state.between[direction.destination .. direction.source] or {}) do
+        local number = other.sent[psn]
+        if other ~= direction and number and (not other.other or other.other == direction) then
+            local frame = other.frames[number % MAX_REQUESTS]
+            if not found or frame > newest then found, newest = other, frame end
         end
     end
     if found then
@@ -244,9 +269,6 @@ end
 -- Returns the name of a conversation and its number. Both directions have the same once they are joined.
 local function conversation_of(direction)
     local other = direction.other
-    local one = string.format("%s qp 0x%06x", address_of(direction.destination), direction.qp)
-    local two = address_of(direction.source) .. " qp " .. (other and string.format("0x%06x", other.qp) or "?")
-    local name = one < two and one .. " <> " .. two or two .. " <> " .. one
     local stream = direction.stream or (other and other.stream)
     if not stream then
         stream = state.stream_count
@@ -254,58 +276,68 @@ local function conversation_of(direction)
     end
     direction.stream = stream
     if other then other.stream = stream end
-    return name, stream
+    if not direction.name or direction.named_other ~= other then
+        local one = string.format("%s qp 0x%06x", address_of(direction.destination), direction.qp)
+        local two = address_of(direction.source) .. " qp " .. (other and string.format("0x%06x", other.qp) or "?")
+        direction.name = one < two and one .. " <> " .. two or two .. " <> " .. one
+        direction.named_other = other
+    end
+    return direction.name, stream
 end
 
--- Follows a request. The results of its first transmission are also the record of what was sent.
-local function request(direction, result, packet)
-    local psn, payload = packet.psn, packet.payload
-    local sent = direction.sent[psn]
-    if sent and sent.frame ~= packet.frame then
-        result.retransmission_of = sent.frame
-        result.gap = packet.time - sent.time
-        result.message = sent.message
-        sent.again = packet.frame
-        sent.again_time = packet.time
+-- Follows a request.
+local function request(direction, frame, time, psn, code, payload)
+    local number = direction.sent[psn]
+    if number then
+        local slot = number % MAX_REQUESTS
+        local first = direction.frames[slot]
+        state.retransmission_of[frame] = first
+        state.gap[frame] = time - direction.times[slot]
+        state.message[frame] = state.message[first]
+        direction.again[slot], direction.again_times[slot] = frame, time
     else
-        local code = packet.operation_code
         if STARTS[code] then
             direction.messages = direction.messages + 1
             direction.length = 0
         end
         direction.length = direction.length + payload
-        result.frame, result.time, result.payload, result.psn = packet.frame, packet.time, payload, psn
-        direction.sent[psn] = result
-        direction.last = direction.last + 1
-        direction.order[direction.last] = result
+        number = direction.last + 1
+        direction.last = number
+        direction.sent[psn] = number
         direction.outstanding = direction.outstanding + payload
-        result.message = direction.messages
-        if ENDS[code] then result.length = direction.length end
-        forget(direction)
+        state.message[frame] = direction.messages
+        if ENDS[code] then state.length[frame] = direction.length end
+        if number - direction.first >= MAX_REQUESTS then forget(direction) end
+        local slot = number % MAX_REQUESTS
+        direction.psns[slot], direction.frames[slot], direction.times[slot] = psn, frame, time
+        direction.payloads[slot], direction.again[slot] = payload, false
     end
-    result.outstanding = direction.outstanding
+    state.outstanding[frame] = direction.outstanding
 end
 
 -- Follows a response: it acknowledges every request up to its PSN, and a NAK those before it.
-local function response(direction, result, packet)
-    local other = asked(direction, packet.psn)
+local function response(direction, frame, time, psn, is_nak)
+    local other = asked(direction, psn)
     if not other then return end
-    local newest = packet.psn
-    local request_sent = other.sent[newest]
-    if request_sent then
-        result.response_to = request_sent.again or request_sent.frame
-        result.latency = packet.time - (request_sent.again_time or request_sent.time)
+    local number = other.sent[psn]
+    if number then
+        local slot = number % MAX_REQUESTS
+        local again = other.again[slot]
+        state.response_to[frame] = again or other.frames[slot]
+        state.latency[frame] = time - (again and other.again_times[slot] or other.times[slot])
     end
-    while other.unacknowledged <= other.last do
-        local sent = other.order[other.unacknowledged]
-        local is_covered = sent.psn == newest and not packet.is_nak or is_before(sent.psn, newest)
-        if not is_covered then break end
-        sent.acknowledged = true
-        sent.response_in = packet.frame
-        other.outstanding = other.outstanding - sent.payload
-        other.unacknowledged = other.unacknowledged + 1
+    local next, last, outstanding = other.unacknowledged, other.last, other.outstanding
+    local psns, frames, payloads, response_in = other.psns, other.frames, other.payloads, state.response_in
+    while next <= last do
+        local slot = next % MAX_REQUESTS
+        local sent = psns[slot]
+        if not (sent == psn and not is_nak or is_before(sent, psn)) then break end
+        response_in[frames[slot]] = frame
+        outstanding = outstanding - payloads[slot]
+        next = next + 1
     end
-    result.outstanding = other.outstanding
+    other.unacknowledged, other.outstanding = next, outstanding
+    state.outstanding[frame] = outstanding
 end
 
 -- Returns the number of messages for which an ACK has credits; nil if the responder counts none.
@@ -339,8 +371,8 @@ local STATUSES = { [1] = "service ID not supported", [2] = "rejected by the serv
 local DETH_LEN, MAD_LEN = 8, 24
 local UD_SEND_ONLY, GSI, CM_CLASS = 0x64, 1, 7
 
--- Follows a message of the connection manager, and adds to the results of its packet. Another datagram has none.
-local function manage(raw, pinfo, whole, result)
+-- Follows a message of the connection manager. Another datagram has no results.
+local function manage(raw, frame, time, whole)
     local mad_at = whole.at + BTH_LEN + DETH_LEN
     local body_at = mad_at + MAD_LEN
     if #raw < body_at + 12 or raw:byte(mad_at + 2) ~= CM_CLASS then return end
@@ -348,11 +380,11 @@ local function manage(raw, pinfo, whole, result)
     if not kind then return end
     local id, remote = raw:sub(body_at + 1, body_at + 4), raw:sub(body_at + 5, body_at + 8)
     local transaction = raw:sub(mad_at + 9, mad_at + 16)
-    result.cm_message = kind.name
-    result.cm_transaction = UInt64.decode(transaction, false)
+    state.cm_message[frame] = kind.name
+    state.cm_transaction[frame] = UInt64.decode(transaction, false)
     local half = #whole.hosts / 2
     local from, to = whole.hosts:sub(1, half), whole.hosts:sub(half + 1)
-    local copy = { frame = pinfo.number, time = pinfo.rel_ts }
+    local copy = { frame = frame, time = time }
     local conversation, is_active
     if kind.begins then
         conversation, is_active = state.managed[from .. to .. id], true
@@ -368,7 +400,7 @@ local function manage(raw, pinfo, whole, result)
         if not conversation then conversation, is_active = state.managed[from .. to .. id], true end
         if not conversation then return end
     end
-    result.cm_conversation = conversation.number
+    state.cm_conversation[frame] = conversation.number
     local sent = conversation.sent
     -- Both sides may send DREQ.
     local key = kind.name .. (is_active and "" or " of the passive side")
@@ -381,123 +413,106 @@ local function manage(raw, pinfo, whole, result)
         answers = is_active and "DREQ of the passive side" or "DREQ"
     end
     if sent[key] then
-        result.cm_retransmission_of = sent[key].frame
+        state.cm_retransmission_of[frame] = sent[key].frame
     else
         sent[key] = copy
     end
     local answered = answers and sent[answers]
     if answered then
-        result.cm_response_to = answered.frame
-        result.cm_latency = copy.time - answered.time
+        state.cm_response_to[frame] = answered.frame
+        state.cm_latency[frame] = copy.time - answered.time
     end
     if kind.name == "REJ" then
         local reason = raw:byte(body_at + 11) * 256 + raw:byte(body_at + 12)
-        result.cm_reason = REASONS[reason] or ("reason " .. reason)
+        state.cm_reason[frame] = REASONS[reason] or ("reason " .. reason)
     elseif kind.name == "SIDR_REP" and raw:byte(body_at + 5) ~= 0 then
         local status = raw:byte(body_at + 5)
-        result.cm_reason = STATUSES[status] or ("status " .. status)
+        state.cm_reason[frame] = STATUSES[status] or ("status " .. status)
     end
 end
 
-local function payload_of(packet, len)
-    local extension = (EXTENSIONS[packet.operation_code] or 0) + (packet.is_xrc and XRCETH_LEN or 0)
-    return math.max(0, len - BTH_LEN - extension - ICRC_LEN - packet.pad)
+-- Returns the name of a NAK, or the number of credits of an ACK.
+local function verdict_of(syndrome)
+    local kind = bit32.band(bit32.rshift(syndrome, 5), 3)
+    if kind == 0 then return nil, credits_of(syndrome) end
+    if kind == 1 then return "receiver not ready" end
+    if kind == 3 then return NAKS[bit32.band(syndrome, 0x1f)] or "reserved code" end
 end
 
--- The packet that is followed. One table for all: a new one for each packet takes longer than the rest.
-local packet = {}
-
--- Follows one packet in the first pass; returns its results.
-local function follow(raw, pinfo, whole)
+-- Follows one packet in the first pass; returns its direction.
+local function follow(raw, frame, time, whole)
     local opcode, flags, _, _, _, q1, q2, q3, _, p1, p2, p3, syndrome = raw:byte(whole.at + 1, whole.at + 13)
-    local transport = bit32.rshift(opcode, 5)
-    local code = bit32.band(opcode, 0x1f)
-    packet.frame = pinfo.number
-    packet.time = pinfo.rel_ts
-    packet.psn = p1 * 0x10000 + p2 * 0x100 + p3
-    packet.operation_code = code
-    packet.pad = bit32.band(bit32.rshift(flags, 4), 3)
-    packet.is_xrc = transport == XRC
-    packet.is_nak = false
-    packet.payload = payload_of(packet, whole.len)
-    local result = {}
+    local code = opcode % 0x20
+    local transport = (opcode - code) / 0x20
+    local psn = p1 * 0x10000 + p2 * 0x100 + p3
     local direction = direction_of(whole.hosts, q1 * 0x10000 + q2 * 0x100 + q3)
-    -- RC and XRC are acknowledged; UC and UD are not.
-    local is_reliable = transport == 0 or transport == XRC
     local operation = OPERATIONS[code]
-    if is_reliable and (operation == "ack" or operation == "atomic_ack" or operation == "response") then
-        if operation == "ack" then
-            local kind = bit32.band(bit32.rshift(syndrome, 5), 3)
-            if kind == 1 then
-                result.nak = "receiver not ready"
-            elseif kind == 0 then
-                result.credits = credits_of(syndrome)
-            elseif kind == 3 then
-                result.nak = NAKS[bit32.band(syndrome, 0x1f)] or "reserved code"
+    -- RC and XRC are acknowledged; UC and UD are not.
+    if operation and (transport == 0 or transport == XRC) then
+        if RESPONSES[operation] then
+            local nak
+            if operation == "ack" then
+                nak, state.credits[frame] = verdict_of(syndrome)
+                state.nak[frame] = nak
             end
-            packet.is_nak = result.nak ~= nil
+            response(direction, frame, time, psn, nak ~= nil)
+        else
+            local extension = (EXTENSIONS[code] or 0) + (transport == XRC and XRCETH_LEN or 0)
+            local pad = bit32.extract(flags, 4, 2)
+            local payload = math.max(0, whole.len - BTH_LEN - extension - ICRC_LEN - pad)
+            request(direction, frame, time, psn, code, payload)
         end
-        response(direction, result, packet)
-    elseif is_reliable and operation then
-        request(direction, result, packet)
     elseif opcode == UD_SEND_ONLY and direction.qp == GSI then
-        manage(raw, pinfo, whole, result)
+        manage(raw, frame, time, whole)
     end
-    result.direction = direction
-    return result
+    return direction
 end
-
--- Results with the names of their fields, in the order of the tree.
-local SHOWN = {
-    "response_in", "response_to", "latency", "retransmission_of", "gap", "message", "length", "outstanding", "nak",
-    "credits", "cm_message", "cm_transaction", "cm_conversation", "cm_response_to", "cm_latency",
-    "cm_retransmission_of", "cm_reason",
-}
 
 -- Fields that filters, columns or plots refer to, whether there are any, and the frame that was shown last.
-local referenced, is_any_referenced, last_shown = {}, false, math.huge
+local referenced, is_any_referenced, last_shown, was_visited = {}, false, math.huge, false
 
 -- Updates which fields are referred to. A new filter or column means a new pass over the frames, which begins before the
--- last frame; to ask for each field of each frame would take as long as the rest.
-local function update_referenced(tree, frame)
-    if frame <= last_shown then
+-- last frame; to ask for each field of each frame would take as long as the rest. A live capture alternates between
+-- new frames and those in the list.
+local function update_referenced(tree, pinfo, frame)
+    local is_visited = pinfo.visited
+    if frame <= last_shown or is_visited ~= was_visited then
         is_any_referenced = false
         for _, field in ipairs(fields) do
             referenced[field] = tree:referenced(field)
             is_any_referenced = is_any_referenced or referenced[field]
         end
     end
-    last_shown = frame
+    last_shown, was_visited = frame, is_visited
 end
 
 -- Adds the results of a packet to the tree. A field that nothing shows, filters or plots is left out.
-local function show(tree, tvb, pinfo, result, whole)
+local function show(tree, tvb, pinfo, frame, direction, whole)
     local visible = tree.visible
-    if not visible then update_referenced(tree, pinfo.number) end
+    if not visible then update_referenced(tree, pinfo, frame) end
     local branch = visible and tree:add(roce, tvb()) or tree:add(roce)
-    local function put(field, value)
-        if visible or referenced[field] then branch:add(field, value) end
-    end
     if visible or referenced[f.conversation] or referenced[f.stream] then
-        local name, stream = conversation_of(result.direction)
+        local name, stream = conversation_of(direction)
         branch:append_text(", " .. name)
-        put(f.conversation, name)
-        put(f.stream, stream)
+        if visible or referenced[f.conversation] then branch:add(f.conversation, name) end
+        if visible or referenced[f.stream] then branch:add(f.stream, stream) end
     end
     if visible or is_any_referenced then
         for _, name in ipairs(SHOWN) do
-            local value = result[name]
-            if value ~= nil then put(f[name], value) end
+            local value = state[name][frame]
+            if value ~= nil and (visible or referenced[f[name]]) then branch:add(f[name], value) end
         end
     end
-    if result.cm_reason then branch:add_proto_expert_info(expert_reject, "Rejected: " .. result.cm_reason) end
-    if result.retransmission_of then branch:add_proto_expert_info(expert_retransmission) end
-    if result.nak then branch:add_proto_expert_info(expert_nak, "NAK: " .. result.nak) end
+    local reason, nak = state.cm_reason[frame], state.nak[frame]
+    if reason then branch:add_proto_expert_info(expert_reject, "Rejected: " .. reason) end
+    if state.retransmission_of[frame] then branch:add_proto_expert_info(expert_retransmission) end
+    if nak then branch:add_proto_expert_info(expert_nak, "NAK: " .. nak) end
     local is_wanted = visible and gui_enabled() or not visible and referenced[f.icrc]
-    if is_wanted or roce.prefs.check_icrc then
-        if not result.icrc then result.icrc = icrc_status(tvb, whole) end
-        branch:add(f.icrc, result.icrc)
-        if result.icrc == "bad" then branch:add_proto_expert_info(expert_icrc) end
+    if is_wanted or checks_icrc then
+        local verdict = state.icrc[frame] or icrc_status(tvb, whole)
+        state.icrc[frame] = verdict
+        branch:add(f.icrc, verdict)
+        if verdict == "bad" then branch:add_proto_expert_info(expert_icrc) end
     end
 end
 
@@ -512,23 +527,25 @@ local found = {}
 -- destination; nil for another frame. The next call overwrites the result. Fields of
 -- other dissectors would tell too, but the first pass over a file has none. `raw` is the beginning of the frame.
 local function find(raw)
-    for _, ip_at in ipairs(IP_OFFSETS) do
-        local first = raw:byte(ip_at + 1)
-        local udp_at, hosts
+    local byte, size = string.byte, #raw
+    for at = 1, #IP_OFFSETS do
+        local ip_at = IP_OFFSETS[at]
+        local first = byte(raw, ip_at + 1)
+        local udp_at, hosts_at, hosts_end
         if not first then
             return nil
-        elseif first >= 0x45 and first < 0x50 and raw:byte(ip_at + 10) == UDP then
+        elseif first >= 0x45 and first < 0x50 and byte(raw, ip_at + 10) == UDP then
             udp_at = ip_at + 4 * (first - 0x40)
-            hosts = raw:sub(ip_at + 13, ip_at + 20)
-        elseif first >= 0x60 and first < 0x70 and raw:byte(ip_at + 7) == UDP then
+            hosts_at, hosts_end = ip_at + 13, ip_at + 20
+        elseif first >= 0x60 and first < 0x70 and byte(raw, ip_at + 7) == UDP then
             udp_at = ip_at + IPV6_LEN
-            hosts = raw:sub(ip_at + 9, ip_at + 40)
+            hosts_at, hosts_end = ip_at + 9, ip_at + 40
         end
-        if udp_at and #raw >= udp_at + UDP_LEN + BTH_LEN + 4 then
-            local p1, p2, l1, l2 = raw:byte(udp_at + 3, udp_at + 6)
+        if udp_at and size >= udp_at + UDP_LEN + BTH_LEN + 4 then
+            local p1, p2, l1, l2 = byte(raw, udp_at + 3, udp_at + 6)
             if p1 * 256 + p2 == ROCE_PORT then
                 found.ip_at, found.udp_at, found.at = ip_at, udp_at, udp_at + UDP_LEN
-                found.len, found.hosts = l1 * 256 + l2 - UDP_LEN, hosts
+                found.len, found.hosts = l1 * 256 + l2 - UDP_LEN, string.sub(raw, hosts_at, hosts_end)
                 return found
             end
         end
@@ -543,12 +560,13 @@ function roce.dissector(tvb, pinfo, tree)
     local raw = tvb:raw(0, math.min(tvb:len(), MAX_HEADERS))
     local whole = find(raw)
     if not whole then return end
-    local result = state.results[pinfo.number]
-    if not result then
-        result = follow(raw, pinfo, whole)
-        state.results[pinfo.number] = result
+    local frame = pinfo.number
+    local direction = state.directions[frame]
+    if not direction then
+        direction = follow(raw, frame, pinfo.rel_ts, whole)
+        state.directions[frame] = direction
     end
-    show(tree, tvb, pinfo, result, whole)
+    show(tree, tvb, pinfo, frame, direction, whole)
 end
 
 register_postdissector(roce)
