@@ -105,11 +105,9 @@ fn retransmission(seen: String, cause: Cause, unreliable: bool) -> RawFinding {
             );
             (Rule::ImpliedNak, Role::Network, why)
         }
-        Cause::Timeout { waited } => (
-            Rule::TimeoutRetransmission,
-            Role::Network,
-            format!("a timeout: nothing was sent for {waited:?}"),
-        ),
+        Cause::Timeout { waited } => {
+            (Rule::TimeoutRetransmission, Role::Network, format!("a timeout after {waited:?}"))
+        }
         Cause::Unknown => {
             let why = "no cause was captured; the network may have duplicated or reordered it";
             (Rule::Retransmission, Role::Unknown, why.to_owned())

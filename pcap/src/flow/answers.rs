@@ -19,6 +19,8 @@ const MAX_RESPONSES: usize = 256;
 pub(super) struct Answers {
     /// The first PSN that no answer acknowledged.
     pub(super) una: Option<Psn>,
+    /// Time of the answer that acknowledged the PSN before `una`.
+    pub(super) progress: Option<Duration>,
     pub(super) base: Option<Base>,
     /// The base that the last answer had if its MSN did not fit. Another answer has to confirm it.
     pub(super) other_base: Option<Base>,
@@ -205,10 +207,11 @@ impl Answers {
         (self.base, self.other_base) = (None, None);
     }
 
-    /// Everything before `psn` is acknowledged.
-    pub(super) fn acknowledge(&mut self, psn: Psn) {
+    /// Records that an answer of this time acknowledges everything before `psn`.
+    pub(super) fn acknowledge(&mut self, psn: Psn, time: Option<Duration>) {
         if self.una.is_none_or(|una| una.is_before(psn)) {
             self.una = Some(psn);
+            self.progress = time;
         }
         if self.nak.is_some_and(|nak| nak.psn.is_before(psn)) {
             self.nak = None;

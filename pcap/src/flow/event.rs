@@ -38,7 +38,7 @@ pub enum SequenceEvent {
         /// The capture has an acknowledgement of the request, which was lost behind the point of capture or arrived
         /// too late.
         acknowledged: bool,
-        /// The IPv4 identification differs from the first, so the network has not duplicated the packet.
+        /// The IPv4 identification or AckReq differs from the first, so the network has not duplicated the packet.
         anew: bool,
         /// The packet is the first that is retransmitted for this cause. Those behind it may have arrived, and follow
         /// because a requester goes back.
@@ -437,7 +437,8 @@ pub enum Cause {
     },
     /// The ACK timer of the requester expired.
     Timeout {
-        /// Time since the requester's last packet.
+        /// Time since the requester's last packet; if it sends other requests meanwhile, since the last transmission of this
+        /// one, or since the acknowledgement of those before it.
         waited: Duration,
     },
     /// The capture shows no cause; the network may have duplicated the packet.

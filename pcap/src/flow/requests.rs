@@ -340,13 +340,15 @@ impl Requests {
         if let Some(read) = self.reads.iter_mut().rev().find(|read| read.psn == bth.psn) {
             read.ask_again(read.psn);
         }
-        // Only a packet that is numbered anew is certainly none that the network has made two of.
+        // A copy by the network has the identification and AckReq of its original.
         let before = known.and_then(|record| record.id);
-        let mut anew = before.zip(seen.id).is_some_and(|(before, now)| before != now)
+        let has_other_ack_req = self.history.has_other_ack_req(bth);
+        let has_other_id = before.zip(seen.id).is_some_and(|(before, now)| before != now)
             && !self.history.has(bth.psn, seen.id);
+        let mut anew = has_other_id || has_other_ack_req;
         let cause = self.history.cause(&mut self.answers, seen, anew, out);
         // A sender that begins to number its datagrams sends the first both ways, which doubles it too.
-        anew &= cause != Cause::Unknown || before != Some(0);
+        anew = has_other_ack_req || anew && (cause != Cause::Unknown || before != Some(0));
         let has_to_ask = bth.opcode.position().is_end()
             && matches!(bth.opcode.operation(), Operation::Send | Operation::Write)
             && bth.opcode.transport() != Transport::Uc;

@@ -92,14 +92,14 @@ impl Requests {
                 let refused = is_refused.then_some(psn);
                 let reason = Reason { refused, ..self.reason_of(seen, Some(timer.wait())) };
                 self.answers.reason = Some((psn, reason));
-                self.answers.acknowledge(psn);
+                self.answers.acknowledge(psn, seen.time);
             }
             // The specification does not define how a requester handles these.
             Syndrome::Nak(NakCode::Reserved(_) | NakCode::InvalidRdRequest) => {}
             Syndrome::Nak(code) => {
                 self.check_nak_msn(psn, aeth, out);
                 self.refuse(seen, code, out);
-                self.answers.acknowledge(psn);
+                self.answers.acknowledge(psn, seen.time);
             }
             Syndrome::Reserved(_) => {}
         }
@@ -151,7 +151,7 @@ impl Requests {
                 }
             }
         }
-        self.answers.acknowledge(psn);
+        self.answers.acknowledge(psn, seen.time);
     }
 
     fn reason_of(&self, seen: &SeenPacket<'_>, timer: Option<Duration>) -> Reason {
@@ -305,7 +305,7 @@ impl Requests {
         if let Some(record) = known {
             self.pass(record.psn, seen, out);
         }
-        self.answers.acknowledge(bth.psn.next());
+        self.answers.acknowledge(bth.psn.next(), seen.time);
     }
 
     fn learn_mtu_of_response(&mut self, seen: &SeenPacket<'_>, out: &mut Vec<Event>) {

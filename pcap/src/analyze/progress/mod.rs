@@ -4,7 +4,6 @@ mod answers;
 mod requests;
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use softroce::psn::Psn;
 use softroce::wire::Transport;
@@ -42,8 +41,6 @@ struct Progress {
     response: u64,
     /// The first READ answer that is missing, and the end of its READ.
     gap: Option<(u64, u64)>,
-    /// When the last request was captured, which may be before the packet in front of it.
-    last_request: Option<Duration>,
     /// Up to when time is accounted for.
     until: u64,
     /// The packet before was an answer with data.
@@ -95,7 +92,6 @@ impl Progress {
             rnr: None,
             response: 0,
             gap: None,
-            last_request: None,
             until: now,
             streaming: false,
         }

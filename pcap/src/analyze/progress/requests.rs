@@ -14,6 +14,7 @@ struct Repeat {
     cause: Cause,
     acknowledged: bool,
     anew: bool,
+    begins_row: bool,
 }
 
 impl StreamAnalyzer {
@@ -35,8 +36,10 @@ impl StreamAnalyzer {
                     cause,
                     acknowledged,
                     anew,
-                    ..
-                }) => repeat = Some(Repeat { original, cause, acknowledged, anew }),
+                    begins_row,
+                }) => {
+                    repeat = Some(Repeat { original, cause, acknowledged, anew, begins_row });
+                }
                 Event::Sequence(SequenceEvent::Hole { first, count }) => {
                     self.hole(self.progress.place(first), count, step, room);
                 }
@@ -51,7 +54,6 @@ impl StreamAnalyzer {
             Some(repeat) => self.repeated(place, &repeat, step, room),
             None => self.fresh(place, step, room),
         }
-        self.progress.last_request = step.seen.time;
         self.progress.streaming = false;
         self.mark_time(step, room);
     }
@@ -202,20 +204,17 @@ impl StreamAnalyzer {
             Cause::Unknown => (&mut again.unexplained, Line::AgainOther),
         };
         *count += 1;
-        let phase = self.waited(repeat.cause, step, room);
+        let phase = self.waited(repeat, step, room);
         self.spend(phase, step.now);
         line
     }
 
     /// What a retransmission ends.
-    fn waited(&mut self, cause: Cause, step: &Step<'_>, room: &mut FlowBudget) -> Phase {
-        match cause {
+    fn waited(&mut self, repeat: &Repeat, step: &Step<'_>, room: &mut FlowBudget) -> Phase {
+        match repeat.cause {
             // Those that follow in the row have the same cause and have not waited.
+            Cause::Timeout { .. } if !repeat.begins_row => Phase::Repeating,
             Cause::Timeout { waited } => {
-                let then = self.progress.last_request.zip(step.seen.time);
-                if then.and_then(|(then, now)| now.checked_sub(then)) != Some(waited) {
-                    return Phase::Repeating;
-                }
                 let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
                 let range = (step.now.saturating_sub(waited), step.now);
                 self.figures.recovery.timeouts.count += 1;
