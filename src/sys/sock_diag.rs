@@ -134,6 +134,11 @@ impl<C: Channel> SockDiag<C> {
         }
     }
 
+    /// Whether the kernel has `sock_diag`, as far as is known.
+    pub(crate) fn is_supported(&self) -> bool {
+        self.is_supported
+    }
+
     /// Returns the memory of the socket that a datagram from `from` to `to` would reach; `None` if no socket of this
     /// machine has that address. `now` is the time since any fixed moment.
     ///

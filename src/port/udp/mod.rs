@@ -19,7 +19,6 @@ use std::fmt::Display;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::{SmallVec, smallvec};
 
@@ -48,6 +47,7 @@ mod connected;
 mod connected_flows;
 pub(super) mod filter;
 mod groups;
+mod local_receive_buffer;
 mod receive;
 mod recv_queue_probe;
 mod route;
@@ -58,25 +58,8 @@ mod steer;
 
 pub use super::shared::open_error::OpenError;
 pub use super::shared::socket_owner::{SocketOwner, socket_owners};
+pub(crate) use local_receive_buffer::local_receive_buffer;
 pub use route::Route;
-
-/// Returns the receive buffer of a socket at the RoCEv2 port of `to`, in bytes as its kernel counts them. `None` if no
-/// socket of this machine has the address, or the kernel does not report it.
-pub(crate) fn local_receive_buffer(from: IpAddr, to: IpAddr) -> Option<u64> {
-    static REPORTS_NOTHING: AtomicBool = AtomicBool::new(false);
-
-    if REPORTS_NOTHING.load(Ordering::Relaxed) {
-        return None;
-    }
-    let mut probe = RecvQueueProbe::new();
-    let found = probe.ask_any(Instant::ZERO, from, to);
-    // A kernel without the module for UDP answers as if there were no socket, and looks for the module each time, which takes
-    // a process. The device's own socket exists.
-    if found.is_none() && probe.ask_any(Instant::ZERO, to, from).is_none() {
-        REPORTS_NOTHING.store(true, Ordering::Relaxed);
-    }
-    found.map(|memory| memory.buffer)
-}
 
 /// A port on ordinary UDP sockets.
 #[derive(Debug)]

@@ -81,14 +81,29 @@ impl RecvQueueProbe {
         Ok(fullest)
     }
 
-    /// Returns the memory of any of the sockets at the RoCEv2 port of `to`.
+    /// Returns the memory of any of the sockets at the RoCEv2 port of `to`; `None` without one.
     pub(super) fn ask_any(
         &mut self,
         now: Instant,
         from: IpAddr,
         to: IpAddr,
-    ) -> Option<SocketMemory> {
-        self.memory(now, (from, *PROBED_SOURCE_PORTS.start()), to).ok().flatten()
+    ) -> Result<Option<SocketMemory>, ProbeError> {
+        self.memory(now, (from, *PROBED_SOURCE_PORTS.start()), to)
+    }
+
+    /// Returns the memory of the socket at an address and port.
+    pub(super) fn ask_port(
+        &mut self,
+        now: Instant,
+        from: IpAddr,
+        to: (IpAddr, u16),
+    ) -> Result<Option<SocketMemory>, ProbeError> {
+        self.probe.ask(now.since(Instant::ZERO), (from, *PROBED_SOURCE_PORTS.start()), to)
+    }
+
+    /// Whether the kernel has `sock_diag(7)`, as far as is known.
+    pub(super) fn is_supported(&self) -> bool {
+        self.probe.is_supported()
     }
 
     /// Returns the memory of the socket that a datagram from `from` to the RoCEv2 port of `to` would reach.

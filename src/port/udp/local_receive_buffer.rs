@@ -1,0 +1,168 @@
+//! The receive buffer of a socket of this machine, from `sock_diag(7)`.
+
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::sync::OnceLock;
+
+use super::recv_queue_probe::RecvQueueProbe;
+use crate::sys::{ProbeError, SocketMemory};
+use crate::time::Instant;
+
+/// Returns the receive buffer of a socket at the RoCEv2 port of `to`, in bytes as its kernel counts them. `None` if no
+/// socket of this machine has the address, or the kernel does not report it.
+pub(crate) fn local_receive_buffer(from: IpAddr, to: IpAddr) -> Option<u64> {
+    static UDP_DIAG: UdpDiag = UdpDiag::new();
+
+    let mut probe = RecvQueueProbe::new();
+    UDP_DIAG.ask(&mut probe, from, to).map(|memory| memory.buffer)
+}
+
+/// Whether the kernel reports UDP sockets, once that is certain.
+///
+/// A kernel without the module for UDP answers as if there were no socket, and looks for the module each time, which takes
+/// a process. So such a kernel is asked no more.
+#[derive(Debug)]
+struct UdpDiag(OnceLock<bool>);
+
+/// A kernel with `sock_diag(7)`.
+trait Kernel {
+    /// Returns the memory of the socket at the RoCEv2 port of `to`; `None` without one.
+    fn memory(&mut self, from: IpAddr, to: IpAddr) -> Result<Option<SocketMemory>, ProbeError>;
+
+    /// Whether the kernel has `sock_diag(7)`, as far as is known.
+    fn is_supported(&self) -> bool;
+
+    /// Returns the memory of a socket that exists. `None` if the kernel does not report it.
+    fn memory_of_existing(&mut self) -> Result<Option<SocketMemory>, ProbeError>;
+}
+
+impl UdpDiag {
+    const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    /// Asks the kernel, unless it is known to report no UDP sockets.
+    fn ask(&self, kernel: &mut impl Kernel, from: IpAddr, to: IpAddr) -> Option<SocketMemory> {
+        if self.0.get() == Some(&false) {
+            return None;
+        }
+        let found = kernel.memory(from, to);
+        let reports = match found {
+            Ok(Some(_)) => Some(true),
+            Ok(None) if self.0.get().is_none() => {
+                kernel.memory_of_existing().ok().map(|found| found.is_some())
+            }
+            Ok(None) => None,
+            // The next request may succeed.
+            Err(ProbeError) if kernel.is_supported() => None,
+            Err(ProbeError) => Some(false),
+        };
+        if let Some(reports) = reports {
+            // Another thread may have found out the same.
+            let _ = self.0.set(reports);
+        }
+        found.ok().flatten()
+    }
+}
+
+impl Kernel for RecvQueueProbe {
+    fn memory(&mut self, from: IpAddr, to: IpAddr) -> Result<Option<SocketMemory>, ProbeError> {
+        self.ask_any(Instant::ZERO, from, to)
+    }
+
+    fn is_supported(&self) -> bool {
+        Self::is_supported(self)
+    }
+
+    fn memory_of_existing(&mut self) -> Result<Option<SocketMemory>, ProbeError> {
+        // It has every address, so no interface needs to be up.
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|_| ProbeError)?;
+        let port = socket.local_addr().map_err(|_| ProbeError)?.port();
+        self.ask_port(Instant::ZERO, Ipv4Addr::LOCALHOST.into(), (Ipv4Addr::LOCALHOST.into(), port))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::ROCE_PORT;
+    use crate::port::prerequisite;
+
+    const FROM: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    const TO: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+    const FOUND: SocketMemory = SocketMemory { waiting: 0, buffer: 212_992, cookie: 1 };
+
+    /// A kernel with fixed answers.
+    struct Fixed {
+        memory: Result<Option<SocketMemory>, ProbeError>,
+        is_supported: bool,
+        existing: Result<Option<SocketMemory>, ProbeError>,
+        requests: usize,
+    }
+
+    const FIXED: Fixed =
+        Fixed { memory: Ok(None), is_supported: true, existing: Ok(Some(FOUND)), requests: 0 };
+
+    impl Kernel for Fixed {
+        fn memory(&mut self, _: IpAddr, _: IpAddr) -> Result<Option<SocketMemory>, ProbeError> {
+            self.requests += 1;
+            self.memory
+        }
+
+        fn is_supported(&self) -> bool {
+            self.is_supported
+        }
+
+        fn memory_of_existing(&mut self) -> Result<Option<SocketMemory>, ProbeError> {
+            self.requests += 1;
+            self.existing
+        }
+    }
+
+    /// Asks a kernel three times, then one that reports the socket. Returns the requests to the first, and the last
+    /// answer.
+    fn ask_thrice(mut kernel: Fixed) -> (usize, Option<SocketMemory>) {
+        let udp_diag = UdpDiag::new();
+        for _ in 0..3 {
+            assert_eq!(udp_diag.ask(&mut kernel, FROM, TO), None);
+        }
+        let mut reporting = Fixed { memory: Ok(Some(FOUND)), ..FIXED };
+        (kernel.requests, udp_diag.ask(&mut reporting, FROM, TO))
+    }
+
+    #[test]
+    fn address_without_a_socket_does_not_stop_later_requests() {
+        // The kernel proves once that it reports sockets.
+        assert_eq!(ask_thrice(FIXED), (4, Some(FOUND)));
+    }
+
+    #[test]
+    fn transient_failures_do_not_stop_later_requests() {
+        assert_eq!(ask_thrice(Fixed { memory: Err(ProbeError), ..FIXED }), (3, Some(FOUND)));
+        assert_eq!(ask_thrice(Fixed { existing: Err(ProbeError), ..FIXED }), (6, Some(FOUND)));
+    }
+
+    #[test]
+    fn kernel_without_udp_diag_gets_no_later_requests() {
+        assert_eq!(ask_thrice(Fixed { existing: Ok(None), ..FIXED }), (2, None));
+        let unsupported = Fixed { memory: Err(ProbeError), is_supported: false, ..FIXED };
+        assert_eq!(ask_thrice(unsupported), (1, None));
+    }
+
+    /// A packet socket or TAP has no UDP socket at its own address either.
+    #[test]
+    fn device_without_a_udp_socket_does_not_stop_later_requests() {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let ip = Ipv4Addr::new(127, 59, high, low);
+        assert_eq!(local_receive_buffer(FROM, TO), None);
+        let _socket = UdpSocket::bind((ip, ROCE_PORT)).unwrap();
+        let found = local_receive_buffer(Ipv4Addr::LOCALHOST.into(), ip.into());
+        let is_reported =
+            RecvQueueProbe::new().memory_of_existing().is_ok_and(|found| found.is_some());
+        if !is_reported {
+            return prerequisite::missing(
+                "the kernel does not answer sock_diag(7) requests for UDP sockets",
+            );
+        }
+        assert!(found.is_some());
+    }
+}
