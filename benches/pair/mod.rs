@@ -12,9 +12,7 @@ use softroce::mem::{Access, HostMemory, Memory, Region};
 use softroce::net::{AddressVector, Burst, RxBuffer, RxMeta};
 use softroce::psn::Psn;
 use softroce::time::{AckTimeout, Instant, RnrTimer};
-use softroce::transport::work::{
-    RecvRequest, RemoteAddr, SendData, SendFlags, SendOp, SendRequest, Sge,
-};
+use softroce::transport::work::{RecvRequest, RemoteAddr, SendOp, SendRequest, Sge};
 
 const LEN: usize = 1 << 20;
 const WINDOW: u64 = 4 << 20;
@@ -133,11 +131,8 @@ impl Pair {
 
     /// Posts `count` requests: as a list to the only connection, or round-robin.
     pub(crate) fn post(&mut self, op: SendOp, length: u32, count: u64) {
-        let data = SendData::Sges([self.a.sge(length)].into_iter().collect());
-        let requests = (0..count).map(|wr_id| {
-            let flags = SendFlags::empty();
-            SendRequest { wr_id, op, data: data.clone(), flags, to: None }
-        });
+        let sge = self.a.sge(length);
+        let requests = (0..count).map(|wr_id| SendRequest::new(wr_id, op, sge));
         let posted = match &self.a.qpns[..] {
             [qpn] => self.a.engine.post_sends(Instant::ZERO, *qpn, requests).1,
             qpns => requests.into_iter().try_for_each(|request| {

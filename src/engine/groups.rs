@@ -100,7 +100,7 @@ impl Groups {
         if verdict == Verdict::Bad {
             return Err(DropReason::BadIcrc);
         }
-        let id = identification(verdict, meta, segment, cx.counters());
+        let id = identification(verdict, meta, segment, cx);
         let is_ours = ours.contains(&meta.source.ip().into());
         let sender = packet.deth().filter(|_| is_ours).map(|deth| deth.source_qp);
         let arrival =

@@ -13,6 +13,7 @@ use crate::engine::table::identification;
 use crate::ids::{Gid, PKey, Qpn};
 use crate::net::{Burst, BurstToken, Path, ROCE_PORT, RxMeta, datagram_source_port};
 use crate::psn::Psn;
+use crate::transport::connection::Context;
 use crate::transport::counters::Counters;
 use crate::transport::outputs::DropReason;
 use crate::wire::cm::GSI_QKEY;
@@ -83,7 +84,7 @@ impl Gsi {
         config: &Config,
         (flow, meta, segment): (&Flow, &RxMeta, u16),
         (packet, bytes): (&Datagram<'_>, &[u8]),
-        counters: &mut Counters,
+        cx: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         if config.shard != 0 {
             return Err(DropReason::UnknownQp);
@@ -107,7 +108,7 @@ impl Gsi {
         if verdict == Verdict::Bad {
             return Err(DropReason::BadIcrc);
         }
-        identification(verdict, meta, segment, counters);
+        identification(verdict, meta, segment, cx);
         let path = MadPath {
             source: meta.destination,
             destination: meta.source.ip(),
@@ -115,7 +116,7 @@ impl Gsi {
             hop_limit: HOP_LIMIT,
             pkey: packet.bth.pkey,
         };
-        self.dispatch(path, mad, counters)
+        self.dispatch(path, mad, cx.counters())
     }
 
     /// Queues a datagram of the connection manager, and the response to any other request.

@@ -211,21 +211,14 @@ impl Engine {
         let meta = &rx.meta;
         let flow = self.flow_cache.of(meta);
         let mut segments = Segments::of(&rx);
-        let to_group = meta.destination.is_multicast();
+        if meta.destination.is_multicast() {
+            return self.handle_group_buffer(now, &flow, meta, segments);
+        }
         let mut touched = None;
         let turn = self.epoch.enter();
         let mut cx = self.shared.context(now, &turn, None);
         while let Some((segment, bytes)) = segments.next() {
             cx.slot = None;
-            if to_group {
-                let (ours, way) = (&self.config.gids, (&flow, meta, segment));
-                let taken = self.groups.deliver(&mut self.qps, ours, way, bytes, &mut cx);
-                if let Err(reason) = taken {
-                    cx.counters().arrived(meta, bytes.len());
-                    cx.counters().drop(reason);
-                }
-                continue;
-            }
             let parsed = Datagram::parse(bytes);
             let admitted = match &parsed {
                 Ok(packet) => self.qps.admit(&flow, meta, segment, (packet, bytes), &mut cx),
@@ -253,8 +246,8 @@ impl Engine {
                         && packet.bth.dest_qp == Qpn::GSI =>
                 {
                     let (config, gsi) = (&self.config, &mut self.gsi);
-                    let (way, counters) = ((&flow, meta, segment), cx.counters());
-                    let taken = gsi.handle_datagram(config, way, (packet, bytes), counters);
+                    let way = (&flow, meta, segment);
+                    let taken = gsi.handle_datagram(config, way, (packet, bytes), &mut cx);
                     if let Err(reason) = taken {
                         cx.counters().drop(reason);
                     }
@@ -265,6 +258,28 @@ impl Engine {
         if let Some(slot) = touched {
             write_out(&mut self.qps, &turn, slot);
             update_readiness(&mut self.qps, &mut self.ready, &mut self.timers, slot);
+        }
+    }
+
+    /// Handles datagrams that were sent to a multicast group.
+    #[inline(never)]
+    fn handle_group_buffer(
+        &mut self,
+        now: Instant,
+        flow: &Flow,
+        meta: &RxMeta,
+        segments: Segments<'_>,
+    ) {
+        let turn = self.epoch.enter();
+        let mut cx = self.shared.context(now, &turn, None);
+        for (segment, bytes) in segments {
+            cx.slot = None;
+            let (ours, way) = (&self.config.gids, (flow, meta, segment));
+            let taken = self.groups.deliver(&mut self.qps, ours, way, bytes, &mut cx);
+            if let Err(reason) = taken {
+                cx.counters().arrived(meta, bytes.len());
+                cx.counters().drop(reason);
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use crate::net::RxMeta;
 use crate::sys::prefetch;
 use crate::time::Instant;
 use crate::transport::connection::Context;
-use crate::transport::outputs::{Counters, DropReason};
+use crate::transport::outputs::DropReason;
 use crate::wire::icrc::{Flow, Verdict};
 use crate::wire::{Datagram, ParseError};
 
@@ -188,7 +188,7 @@ impl QpTable {
         if verdict == Verdict::Bad {
             return Err(DropReason::BadIcrc);
         }
-        let id = identification(verdict, meta, segment, cx.counters());
+        let id = identification(verdict, meta, segment, cx);
         let is_predicted = verdict == Verdict::Good;
         Ok((slot, Arrival { packet, bytes, meta, id, is_predicted, addressed: Ok(()) }))
     }
@@ -209,11 +209,11 @@ pub(crate) fn identification(
     verdict: Verdict,
     meta: &RxMeta,
     segment: u16,
-    counters: &mut Counters,
+    cx: &mut Context<'_>,
 ) -> u16 {
     match verdict {
         Verdict::Recovered { id } => {
-            counters.recovered_ids += 1;
+            cx.counters().recovered_ids += 1;
             id
         }
         _ => meta.ipv4.map_or(0, |seen| seen.id).wrapping_add(segment),

@@ -31,8 +31,6 @@ enum SpanBytes<'t> {
 }
 
 impl<'t> EpochSpan<'t> {
-    // Not inlined: once for each epoch and region.
-    #[inline(never)]
     fn new(guard: &'t EpochGuard<'t>, span: Span) -> Self {
         let bytes = match span.into_parts() {
             (Source::Region(region), offset, len) => match guard.cache(region) {
@@ -114,8 +112,20 @@ impl Memory {
     ) -> Result<EpochSpan<'t>, AccessError> {
         match guard.cached_region(&self.epochs, pd, lkey.0) {
             Some(region) if len > 0 => EpochSpan::cached(guard, region, (addr, len), need.access()),
-            _ => Ok(EpochSpan::new(guard, self.local(pd, lkey, addr, len, need)?)),
+            _ => self.uncached_local(guard, pd, (lkey, addr, len), need),
         }
+    }
+
+    // Not inlined: once for each region, and for each epoch that accesses several.
+    #[inline(never)]
+    fn uncached_local<'t>(
+        &self,
+        guard: &'t EpochGuard<'t>,
+        pd: PdId,
+        (lkey, addr, len): (Lkey, u64, u32),
+        need: LocalAccess,
+    ) -> Result<EpochSpan<'t>, AccessError> {
+        Ok(EpochSpan::new(guard, self.local(pd, lkey, addr, len, need)?))
     }
 
     /// Checks a remote access as [`remote`](Self::remote), for copies within this epoch.
@@ -132,8 +142,20 @@ impl Memory {
         let user = user.into();
         match guard.cached_region(&self.epochs, user.pd, rkey.0) {
             Some(region) if len > 0 => EpochSpan::cached(guard, region, (addr, len), need),
-            _ => Ok(EpochSpan::new(guard, self.remote(user, rkey, addr, len, need)?)),
+            _ => self.uncached_remote(guard, user, (rkey, addr, len), need),
         }
+    }
+
+    // Not inlined, as `uncached_local`.
+    #[inline(never)]
+    fn uncached_remote<'t>(
+        &self,
+        guard: &'t EpochGuard<'t>,
+        user: KeyUser,
+        (rkey, addr, len): (Rkey, u64, u32),
+        need: Access,
+    ) -> Result<EpochSpan<'t>, AccessError> {
+        Ok(EpochSpan::new(guard, self.remote(user, rkey, addr, len, need)?))
     }
 }
 

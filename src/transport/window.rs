@@ -428,6 +428,9 @@ impl UsableWindow {
     /// Returns the room required to start a burst of `packets` packets of `len` bytes. With a lower
     /// requirement, messages would be split into ever smaller bursts.
     pub(crate) fn burst(self, len: usize, packets: u32) -> u64 {
+        if packets == 1 {
+            return truesize(len);
+        }
         let all = self.run(len, packets.min(per_burst(len)));
         let enough = if self.whole { all } else { all.min(self.quarter()) };
         enough.max(truesize(len))

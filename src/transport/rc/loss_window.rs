@@ -53,8 +53,8 @@ pub(super) struct LossWindow {
     acked_bytes: u64,
     /// Minimum RTT of this period and of the previous one.
     min_rtt: [Option<Duration>; 2],
-    /// Start of this period.
-    period_began: Instant,
+    /// End of this period.
+    period_ends: Instant,
 }
 
 impl CongestionControl for LossWindow {
@@ -69,9 +69,9 @@ impl CongestionControl for LossWindow {
 
     fn on_ack(&mut self, now: Instant, ack: Ack) {
         if let Some(round_trip) = ack.round_trip {
-            if now - self.period_began >= MIN_RTT_PERIOD {
+            if now >= self.period_ends {
                 self.min_rtt = [None, self.min_rtt[0]];
-                self.period_began = now;
+                self.period_ends = now + MIN_RTT_PERIOD;
             }
             self.min_rtt[0] = Some(self.min_rtt[0].map_or(round_trip, |min| min.min(round_trip)));
         }

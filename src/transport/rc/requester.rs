@@ -71,21 +71,15 @@ pub(super) struct Cursor {
     pub(super) packet: u32,
 }
 
-/// The packet at the cursor.
-enum Next {
-    Nothing,
-    /// A request without packets. The cursor has moved past it.
-    Passed,
-    Blocked(WindowId, u64),
-    Request(Header, Payload),
-}
-
-/// Payload of a request packet, and its number of PSNs.
+/// Payload of a request packet, and its place in the request.
 #[derive(Clone, Copy)]
 pub(super) struct Payload {
     pub(super) offset: u32,
     pub(super) len: u32,
+    /// Number of PSNs of the packet.
     pub(super) psns: u32,
+    /// Number of packets left to send of the message, this one included.
+    pub(super) left: u32,
 }
 
 impl Requester {
@@ -196,7 +190,8 @@ impl Requester {
         progress
     }
 
-    /// Appends packets, and takes their cost from `budget`.
+    /// Appends packets, and takes their cost from `budget`. The caller has checked that there
+    /// [may be one](Self::may_transmit). Returns the reason for which the burst ends.
     fn fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -206,75 +201,100 @@ impl Requester {
         budget: &mut SendBudget,
     ) -> Progress {
         out.shorten(budget.longest_burst(answer_len(connection)));
-        if !self.rerequest_reads(cx, connection, out, budget) {
-            return Progress::More;
-        }
-        while self.may_transmit(state) {
-            let (mut header, payload) = match self.next(cx, connection) {
-                Next::Nothing => return Progress::Idle,
-                Next::Passed => continue,
-                Next::Blocked(window, want) => return Progress::Blocked(window, want),
-                Next::Request(header, payload) => (header, payload),
-            };
-            let len = datagram_len(header.opcode, payload.len as usize);
-            // A network card that segments bursts may number the packets differently than the ICRC
-            // assumes. Retransmitted packets are therefore sent singly, with identification 0,
-            // unless bursts are known to arrive.
-            let again = header.psn.is_before(self.snd_max);
-            let alone = again && !self.peer.bursts.get_through();
-            if !out.has_room(len) || (alone && !out.is_empty()) {
+        if self.has_rerequests() {
+            if !self.rerequest_reads(cx, connection, out, budget) {
                 return Progress::More;
             }
-            let packets = if again { 1 } else { self.packets_left() };
-            let takes = match budget.admit(out, Candidate { len, packets, is_retransmitted: again })
-            {
-                Ok(takes) => takes,
-                Err(progress) => return progress,
-            };
-            budget.spend(takes);
-            self.charges.since_ack_req += takes;
-            let closes = match alone {
-                true => !budget.left().admits(takes),
-                false => self.ends_burst(connection, budget.left(), out, len),
-            };
-            header.ack_req |= closes || self.must_ask(budget);
-            if header.ack_req {
-                self.charges.since_ack_req = 0;
-            }
-            if !self.push(cx, connection, out, &header, payload) {
-                budget.refund(takes);
+            if !self.may_transmit(state) {
                 return Progress::Idle;
             }
-            if out.len() > 1 {
-                self.peer.bursts.followed(header.psn);
+        }
+        loop {
+            if let Err(progress) = self.push_next(cx, connection, state, out, budget) {
+                return progress;
             }
-            if again {
-                cx.counters().retransmitted += 1;
-                if alone {
-                    return Progress::More;
-                }
-                continue;
-            }
-            match header.opcode.position() {
-                Position::Middle if !header.ack_req => {
-                    self.push_middles(cx, connection, header, out, budget);
-                }
-                Position::Only if state.admits_new() => {
-                    self.push_messages(cx, connection, header, out, budget);
-                }
-                _ => {}
+            if !self.may_transmit(state) {
+                return Progress::Idle;
             }
         }
-        Progress::Idle
+    }
+
+    /// Appends the packet at the cursor and those like it that follow.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which the burst ends.
+    // Not inlined: in the loop of its caller, the compiler would copy the connection's fields to the
+    // stack in advance, for a single packet too.
+    #[inline(never)]
+    fn push_next(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        state: SendState,
+        out: &mut Burst,
+        budget: &mut SendBudget,
+    ) -> Result<(), Progress> {
+        let at = self.cursor.wqe;
+        if self.queue.get(at).is_some_and(|wqe| wqe.op.is_local()) {
+            return self.run_local_op(cx, connection);
+        }
+        self.start_next(cx, connection)?;
+        let Some(wqe) = self.queue.get(at) else { return Err(Progress::Idle) };
+        let (mut header, payload) = self.build_request(connection, wqe, self.cursor.packet);
+        self.check_psns(cx, connection, (header.psn, payload.psns), wqe.op.is_read())?;
+        let len = datagram_len(header.opcode, payload.len as usize);
+        // A network card that segments bursts may number the packets differently than the ICRC
+        // assumes. Retransmitted packets are therefore sent singly, with identification 0,
+        // unless bursts are known to arrive.
+        let again = header.psn.is_before(self.snd_max);
+        let alone = again && !self.peer.bursts.get_through();
+        if !out.has_room(len) || (alone && !out.is_empty()) {
+            return Err(Progress::More);
+        }
+        let packets = if again { 1 } else { payload.left };
+        let takes = budget.admit(out, Candidate { len, packets, is_retransmitted: again })?;
+        budget.spend(takes);
+        self.charges.since_ack_req += takes;
+        let closes = match alone {
+            true => !budget.left().admits(takes),
+            false => payload.left > 1 && self.ends_burst(connection, budget.left(), out, len),
+        };
+        header.ack_req |= closes || self.must_ask(budget);
+        if header.ack_req {
+            self.charges.since_ack_req = 0;
+        }
+        if !self.push(cx, connection, out, &header, payload) {
+            budget.refund(takes);
+            return Err(Progress::Idle);
+        }
+        if out.len() > 1 {
+            self.peer.bursts.followed(header.psn);
+        }
+        if again {
+            cx.counters().retransmitted += 1;
+            return if alone { Err(Progress::More) } else { Ok(()) };
+        }
+        match header.opcode.position() {
+            Position::Middle if !header.ack_req => {
+                self.push_middles(cx, connection, &header, out, budget);
+            }
+            Position::Only if state.admits_new() && self.has_next() => {
+                self.push_messages(cx, connection, &header, out, budget);
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Appends further MIDDLE packets after one. It stops before a packet that ends the burst or
     /// requests an acknowledgement.
+    #[inline(never)]
     fn push_middles(
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
-        before: Header,
+        before: &Header,
         out: &mut Burst,
         budget: &mut SendBudget,
     ) {
@@ -301,11 +321,12 @@ impl Requester {
     }
 
     /// Appends single-packet messages of the same kind as the previous one.
+    #[inline(never)]
     fn push_messages(
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
-        before: Header,
+        before: &Header,
         out: &mut Burst,
         budget: &mut SendBudget,
     ) {
@@ -341,6 +362,11 @@ impl Requester {
         budget.spend(u64::from(count) * takes);
     }
 
+    /// Whether there is a request at the cursor.
+    fn has_next(&self) -> bool {
+        self.cursor.wqe < self.queue.len()
+    }
+
     /// Returns the number of packets like the last of `out` that may follow it from this PSN on,
     /// and the cost of each.
     fn most_behind(&self, out: &Burst, psn: Psn, budget: &SendBudget) -> (u32, u64) {
@@ -353,10 +379,10 @@ impl Requester {
         self.charges.since_ack_req >= budget.quarter() || self.recovery.is_probing()
     }
 
-    /// Whether the packet of `len` bytes at the cursor ends its burst but not its message. It must
-    /// then request an acknowledgement, which releases its window space. The next burst of this or
-    /// another queue pair may wait for that space, and a peer may acknowledge only packets with an
-    /// acknowledgement request.
+    /// Whether the packet of `len` bytes at the cursor, which does not end its message, ends its burst.
+    /// It must then request an acknowledgement, which releases its window space. The next burst of
+    /// this or another queue pair may wait for that space, and a peer may acknowledge only packets
+    /// with an acknowledgement request.
     fn ends_burst(
         &self,
         connection: &Connection,
@@ -366,20 +392,11 @@ impl Requester {
     ) -> bool {
         let Some(wqe) = self.queue.get(self.cursor.wqe) else { return false };
         let next = self.cursor.packet + 1;
-        if wqe.op.has_response() || next >= wqe.packets {
-            return false;
-        }
         let segment = wqe.segmentation(connection.mtu).segment(next);
         let opcode =
             message::header(connection.transport, wqe, wqe.first.plus(next), segment).opcode;
         let next_len = datagram_len(opcode, segment.len as usize);
         !out.has_room_behind(len, next_len) || !left.admits(left.takes(next_len, true))
-    }
-
-    /// Returns the number of packets left to send of the request at the cursor, this one included.
-    fn packets_left(&self) -> u32 {
-        let message = self.queue.get(self.cursor.wqe).filter(|wqe| !wqe.op.has_response());
-        message.map_or(1, |wqe| wqe.packets - self.cursor.packet)
     }
 
     /// Builds the packet at the cursor and advances the cursor. Returns false if its memory was
@@ -430,11 +447,19 @@ impl Requester {
         self.charges.charge_response(cx, psn.plus(packets), cost);
     }
 
-    /// Executes the local request at the cursor. It completes when all earlier requests have. After
-    /// a retry the cursor meets it again and skips it.
-    fn run_local_op(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Next {
+    /// Executes the local request at the cursor, and moves the cursor past it. It completes when all
+    /// earlier requests have. After a retry the cursor meets it again and skips it.
+    ///
+    /// # Errors
+    ///
+    /// [`Progress::Idle`]: the request waits or has failed.
+    fn run_local_op(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+    ) -> Result<(), Progress> {
         let is_oldest = self.cursor.wqe == 0;
-        let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return Next::Nothing };
+        let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return Err(Progress::Idle) };
         if !wqe.is_done() {
             let waits = match wqe.op {
                 // IBTA vol 1, §10.6.5.1.
@@ -442,54 +467,65 @@ impl Requester {
                 _ => wqe.flags.contains(SendFlags::FENCE) && self.pending.fence_count > 0,
             };
             if waits || wqe.failure.is_some() {
-                return Next::Nothing;
+                return Err(Progress::Idle);
             }
             wqe.run(self.next_psn, &connection.id, cx.memory);
             if wqe.failure.is_some() {
-                return Next::Nothing;
+                return Err(Progress::Idle);
             }
         }
         self.cursor.wqe += 1;
         if is_oldest {
             self.complete_oldest(cx, connection);
         }
-        Next::Passed
+        Ok(())
     }
 
-    /// Returns the packet at the cursor, and starts its request if necessary.
-    fn next(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Next {
-        let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return Next::Nothing };
-        if wqe.op.is_local() {
-            return self.run_local_op(cx, connection);
-        }
+    /// Starts the request at the cursor if necessary.
+    ///
+    /// # Errors
+    ///
+    /// [`Progress::Idle`]: the request waits for others or has failed.
+    #[inline]
+    fn start_next(&mut self, cx: &Context<'_>, connection: &Connection) -> Result<(), Progress> {
+        let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return Err(Progress::Idle) };
         if !wqe.is_started() {
             if wqe.flags.contains(SendFlags::FENCE) && self.pending.fence_count > 0 {
-                return Next::Nothing;
+                return Err(Progress::Idle);
             }
             wqe.start(self.next_psn, connection.id.pd, connection.mtu, cx.memory);
             self.next_psn = wqe.end();
         }
-        if wqe.failure.is_some() {
-            return Next::Nothing;
-        }
-        let psn = wqe.first.plus(self.cursor.packet);
-        if wqe.op.has_response() && self.pending.outstanding >= connection.max_rd_atomic.into() {
-            return Next::Nothing;
-        }
-        let Some(wqe) = self.queue.get(self.cursor.wqe) else { return Next::Nothing };
-        let (header, payload) = self.build_request(connection, wqe, self.cursor.packet);
-        if wqe.op.is_read() {
-            let cost = answer_cost(cx, connection, payload.psns);
+        let waits =
+            wqe.op.has_response() && self.pending.outstanding >= connection.max_rd_atomic.into();
+        if waits || wqe.failure.is_some() { Err(Progress::Idle) } else { Ok(()) }
+    }
+
+    /// Checks whether a packet with `psns` PSNs from `psn` on may be outstanding now.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which the burst ends.
+    #[inline]
+    fn check_psns(
+        &self,
+        cx: &Context<'_>,
+        connection: &Connection,
+        (psn, psns): (Psn, u32),
+        is_read: bool,
+    ) -> Result<(), Progress> {
+        if is_read {
+            let cost = answer_cost(cx, connection, psns);
             if !cx.allowance(cx.read_window).admits(cost) {
-                return Next::Blocked(cx.read_window, cost);
+                return Err(Progress::Blocked(cx.read_window, cost));
             }
         }
         // The peer distinguishes new packets from duplicates by half of the PSN space. A READ of
         // that length is sent only when nothing else is outstanding.
-        if psn != self.snd_una && psn.since(self.snd_una) + payload.psns >= Psn::HALF {
-            return Next::Nothing;
+        if psn != self.snd_una && psn.since(self.snd_una) + psns >= Psn::HALF {
+            return Err(Progress::Idle);
         }
-        Next::Request(header, payload)
+        Ok(())
     }
 
     /// Returns packet `index` of a started request.
@@ -532,7 +568,8 @@ impl Requester {
             _ => {
                 let segment = wqe.segmentation(connection.mtu).segment(index);
                 let header = message::header(connection.transport, wqe, psn, segment);
-                (header, Payload { offset: segment.offset, len: segment.len, psns: 1 })
+                let (offset, len, left) = (segment.offset, segment.len, wqe.packets - index);
+                (header, Payload { offset, len, psns: 1, left })
             }
         }
     }
@@ -678,5 +715,5 @@ fn request(
         srqn: wqe.srqn.filter(|_| connection.transport == Transport::Xrc),
         extension,
     };
-    (header, Payload { offset: 0, len: 0, psns })
+    (header, Payload { offset: 0, len: 0, psns, left: 1 })
 }
