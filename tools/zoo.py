@@ -24,6 +24,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from contextlib import contextmanager
 from datetime import date
@@ -114,7 +115,8 @@ class Run:
         self.took = None
 
     def filled(self, words):
-        places = {"{build}": self.build, "{python}": INSTALLED / "venv/bin/python"}
+        places = {"{build}": self.build, "{python}": INSTALLED / "venv/bin/python",
+                  "{crates}": INSTALLED / "crates"}
         for name, place in places.items():
             words = [word.replace(name, str(place)) for word in words]
         return words
@@ -272,6 +274,8 @@ def version(program):
     """The package and its version."""
     if program.wheels:
         return program.wheels[0].replace("==", " ")
+    if program.crate:
+        return f"{program.crate.name} {program.crate.version}"
     asked = ["dpkg-query", "-W", "-f=${Package} ${Version}\n", program.packages[0]]
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -282,6 +286,20 @@ def kept_rows(path):
         return {}
     rows = [line.strip("| \n").split(" | ") for line in path.read_text().splitlines() if line.startswith("| ")]
     return {row[0]: row for row in rows[1:] if len(row) == len(COLUMNS)}
+
+
+def in_defaults(rows):
+    """The sentence about programs that run as they are, by their rows."""
+    names = {row[0] for row in rows if "fails" not in row}
+    plain = [program.name for program in PROGRAMS if program.name in names and not program.has_settings]
+    sentence = (f"{len(plain)} of these {len(rows)} rows need nothing but `roce run`, no variable and no option or file that "
+                f"selects a transport, a GID or a provider: {', '.join(plain)}.")
+    return textwrap.fill(sentence, 120)
+
+
+def without_memcheck():
+    """The list of programs that valgrind does not run, with reasons."""
+    return "\n".join(f"- {program.name}: {program.no_memcheck}." for program in PROGRAMS if program.no_memcheck)
 
 
 def page(rows):
@@ -315,7 +333,13 @@ What programs do on any adapter, and surprises here:
 - A program that ends as soon as it has what it wants, such as `ibv_rc_pingpong`, does not answer when its last
   acknowledgement is lost: its peer fails with `IBV_WC_RETRY_EXC_ERR`.
 
+{in_defaults(rows)}
+
 {table}
+
+Not run under valgrind:
+
+{without_memcheck()}
 """
 
 
@@ -363,7 +387,8 @@ def memcheck_all(zoo, chosen, kept):
     """Runs programs under valgrind, and puts the results into their rows. Returns the number of failures."""
     failures = 0
     for program in chosen:
-        if not program.memcheck:
+        if program.no_memcheck:
+            print(f"{program.name}, valgrind: not run: {program.no_memcheck}", flush=True)
             continue
         try:
             zoo.prepare(program)
@@ -392,7 +417,12 @@ def start_all_often(zoo, chosen, mode, starts, load):
 
 
 def install(chosen):
-    """Installs packages of PyPI. The namespace has no network."""
+    """Installs packages of PyPI and crates.io. The namespace has no network."""
+    for crate in {program.crate.name: program.crate for program in chosen if program.crate}.values():
+        chosen_of_crate = [word for name in crate.examples for word in ("--example", name)]
+        command = ["cargo", "install", "--quiet", "--locked", "--root", INSTALLED / "crates" / crate.name, "--target-dir",
+                   INSTALLED / "build", "--features", ",".join(crate.features), *chosen_of_crate]
+        subprocess.run([*command, "--version", f"={crate.version}", crate.name], check=True)
     for program in chosen:
         if program.wheels:
             subprocess.run(["/usr/bin/python3", "-m", "venv", INSTALLED / "venv"], check=True)

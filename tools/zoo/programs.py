@@ -15,6 +15,8 @@ UCX = {
 }
 OPENMPI_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 PYTHON = "/usr/bin/python3"
+# Options that select a GID, connections of librdmacm, or a provider.
+SELECTING = ("-g", "-cm1", "verbs;ofi_rxd")
 
 
 @dataclass
@@ -33,6 +35,16 @@ class Speed:
 
 
 @dataclass
+class Crate:
+    """A package of crates.io whose examples are programs: {crates}/NAME/bin has them."""
+
+    name: str
+    version: str
+    examples: list
+    features: list = field(default_factory=list)
+
+
+@dataclass
 class Program:
     """A program, how it is installed and what it must print."""
 
@@ -48,6 +60,8 @@ class Program:
     build: list = field(default_factory=list)
     # Packages of PyPI, for programs that are started by {python}.
     wheels: list = field(default_factory=list)
+    # The crate that has it as an example.
+    crate: Crate = None
     environment: dict = None
     # None: any.
     statuses: tuple = (0,)
@@ -55,12 +69,18 @@ class Program:
     sends: bool = True
     # Whether a run loses packets: not where the program bears no loss, or waits for a time-out after each.
     loss: bool = True
-    # Whether its processes bear valgrind.
-    memcheck: bool = True
+    # Why its processes do not bear valgrind; empty if they do.
+    no_memcheck: str = ""
     # Takes minutes or gigabytes: runs by name, and at night.
     by_name: bool = False
     speeds: list = field(default_factory=list)
     what: str = ""
+
+    @property
+    def has_settings(self):
+        """Whether it is started with a variable, or with an option that selects a transport, a GID or a provider. Ceph
+        has its transport in a file."""
+        return bool(self.environment) or self.name == "Ceph" or any(word in SELECTING for word in (self.client or self.command))
 
 
 def mpi(name, launcher, compiler, packages, environment=None, options=(), ranks=2, by_name=False):
@@ -123,6 +143,17 @@ def connected(name, server, client, says, what, **others):
     return Program(name, says=says, command=server, client=client, port=DEVICE, what=what, **others)
 
 
+def example(crate, name, arguments, client, says, what, **others):
+    """An example of a crate, which is compiled with the versions of other crates that its author has locked."""
+    program = f"{{crates}}/{crate.name}/bin/{name}"
+    return Program(
+        f"{name} ({crate.name})", ["clang", "cmake", "gcc", "libclang-dev", "libibverbs-dev", "librdmacm-dev", "libssl-dev",
+                                  "pkg-config"],
+        says, [program, *arguments], client and [program.replace(name, client[0]), *client[1:]], crate=crate, by_name=True,
+        what=f"Rust: {what}", **others,
+    )
+
+
 def ucx_perftest(name, transports, tests, speeds=(), loss=True, environment=None, note="", **others):
     command = ["ucx_perftest", "-p", "13337"]
     environment = environment or {}
@@ -141,8 +172,9 @@ def ucx_peer_killed(mode, what):
         f"ucp_hello_world, {mode}", ["libucx-dev", "ucx-utils", "gcc"], ["failure handler called with status"],
         program, [*program, "-n", "127.0.0.1"], 13339, ends=True,
         build=[["gcc", "-O1", "-o", "{build}/hello", "/usr/share/doc/libucx-dev/examples/ucp_hello_world.c", "-lucp", "-lucs"]],
-        # A side that waits for a message looks for its peer each second.
-        environment={**UCX, "UCX_RC_TIMEOUT": "100ms", "UCX_KEEPALIVE_INTERVAL": "1s"},
+        # A side that waits for a message looks for its peer each second. Over UD, by which the sides connect, UCX gives a
+        # peer up after 30 s by default.
+        environment={**UCX, "UCX_RC_TIMEOUT": "100ms", "UCX_KEEPALIVE_INTERVAL": "1s", "UCX_UD_TIMEOUT": "3s"},
         # The side that kills itself, as the system and as a shell reports it.
         statuses=(0, 255, -signal.SIGKILL, 128 + signal.SIGKILL), loss=False, what=f"UCX with error handling: {what}",
     )
@@ -152,6 +184,10 @@ def ucx_peer_killed(mode, what):
 UCX_BANDWIDTH = r"Final:(?:\s+[\d.]+){5}\s+([\d.]+)"
 UCX_LATENCY = r"Final:\s+\d+\s+[\d.]+\s+([\d.]+)"
 UCX_TCP = {"UCX_TLS": "tcp"}
+
+IBVERBS = Crate("ibverbs", "0.9.2", ["loopback"])
+SIDEWAY = Crate("sideway", "0.4.3", ["cmtime", "rc_pingpong", "rc_pingpong_split"])
+ASYNC_RDMA = Crate("async-rdma", "0.5.0", ["client", "cm_client", "cm_server", "rpc", "server"], ["cm", "raw"])
 
 PROVIDER = "softroce-scm"
 FIO = ["--ioengine=rdma", "--port=7000", "--bs=64k", "--size=64m", "--iodepth=16"]
@@ -213,7 +249,8 @@ PROGRAMS = [
                  speeds=[Speed("bandwidth", UCX_BANDWIDTH, environment=UCX_TCP)], loss=False),
     ucx_perftest("ucx_perftest, memory on demand", "rc_verbs,ud_verbs:aux",
                  ["-t", "ucp_put_bw", "-s", "65536", "-n", "1000", "-w", "100"], loss=False,
-                 environment={"UCX_IB_REG_METHODS": "odp,direct"}, statuses=(0, 139, -signal.SIGSEGV), memcheck=False,
+                 environment={"UCX_IB_REG_METHODS": "odp,direct"}, statuses=(0, 139, -signal.SIGSEGV),
+                 no_memcheck="it crashes in UCX, and valgrind reports that crash",
                  note="; Debian's UCX crashes in its own `uct_ib_md_close` after that"),
     ucx_perftest("ucx_perftest, error handling", "rc_verbs,ud_verbs:aux",
                  ["-e", "-t", "tag_bw", "-s", "65536", "-n", "1000", "-w", "100"], loss=False),
@@ -270,6 +307,18 @@ PROGRAMS = [
                    ["sh", "-c", "home=$(dirname $(dirname $(readlink -f $(command -v javac)))); gcc -shared -fPIC -O1 "
                     f"-I$home/include -I$home/include/linux -o {{build}}/libexchange.so {HERE}/java/exchange.c -libverbs"]],
             by_name=True, what="direct buffers by JNI, while the virtual machine handles SIGSEGV; every byte compared"),
+    example(IBVERBS, "loopback", [], None, ["sent", "received"], "a queue pair that is connected to itself, at GID index 1"),
+    *[example(SIDEWAY, name, ["-n", "1000"], [name, "-n", "1000", "127.0.0.1"], ["1000 iters"],
+              "1000 messages by `ibv_wr_*` and `ibv_start_poll`", port=18515, loss=False)
+      for name in ("rc_pingpong", "rc_pingpong_split")],
+    example(SIDEWAY, "cmtime", ["-c", "100"], ["cmtime", "-c", "100", "-s", "127.0.0.1"], ["Connect", "Disconnect"],
+            "100 connections of librdmacm are made and ended", port=DEVICE),
+    example(ASYNC_RDMA, "server", [], ["client"], ["client done"], "messages, RDMA READ and WRITE, and atomics, verified",
+            port=5555, ends=True),
+    example(ASYNC_RDMA, "rpc", [], None, ["response: hello", "response: world"],
+            "calls by messages, and by RDMA READ and WRITE"),
+    example(ASYNC_RDMA, "cm_server", [], ["cm_client", "127.0.0.1", "7471"], ["cm_client: end"],
+            "a message each way over a connection of librdmacm", port=DEVICE, ends=True),
     Program("Ceph", ["ceph-osd", "ceph-mon", "ceph-common", "python3"], ["all objects are read after the loss of an OSD"],
             [str(HERE / "ceph.sh"), "{build}", "4"], by_name=True, loss=False,
             what="`ms_type = async+rdma`: one monitor and three OSDs of which one is killed and comes back; `rados bench` "
