@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Flame graphs of `roce perf` in docs/.
 
-    CARGO_PROFILE_RELEASE_DEBUG=line-tables-only cargo build --release --package softroce-tools
+    cargo build --release --package softroce-tools
     cargo install inferno
     tools/bench-flames.py --publish
 
@@ -36,7 +36,7 @@ def short(name):
         name = re.sub(r"<impl ([^<>]*)>", r"\1", name)
         name = re.sub(r"<([^<>]*?) as [^<>]*>::", r"\1::", name)
         name = re.sub(r"<[^<>]*>", "", name)
-    return name.replace("::::", "::").replace("softroce::", "")
+    return name.replace("::::", "::").replace("softroce::", "").replace("softroce_tools::", "roce::")
 
 
 def stacks(script):
