@@ -73,20 +73,20 @@ impl EpochGuard<'_> {
     /// threads that revoke memory of `epochs` wait for this epoch.
     #[inline]
     pub(super) fn cached_region(&self, epochs: &Epochs, pd: PdId, key: u32) -> Option<&Region> {
-        let region = match self.region.get() {
-            Some(region) => region,
-            None => self.recent_region(key)?,
-        };
-        let is_it = region.key() == key && region.pd() == pd && region.is_live();
-        (is_it && self.epoch.is_of(epochs)).then_some(region)
+        if !self.epoch.is_of(epochs) {
+            return None;
+        }
+        match self.region.get() {
+            Some(region) => is_live_region(region, pd, key).then_some(region),
+            None => self.recent_region(pd, key),
+        }
     }
 
-    /// Returns the region with this key that an earlier epoch has looked up, and caches it for this epoch.
+    /// Returns the region with this key and domain that an earlier epoch has looked up, and caches it for this epoch.
     #[inline(never)]
-    fn recent_region(&self, key: u32) -> Option<&Region> {
+    fn recent_region(&self, pd: PdId, key: u32) -> Option<&Region> {
         let recent = self.recent.borrow().upgrade()?;
-        let is_it = recent.key() == key && recent.is_live();
-        is_it.then(|| &**self.region.get_or_init(|| recent))
+        is_live_region(&recent, pd, key).then(|| &**self.region.get_or_init(|| recent))
     }
 
     /// Caches a region that was looked up, unless the epoch has one. Returns the cached one, or the argument.
@@ -97,4 +97,10 @@ impl EpochGuard<'_> {
         *self.recent.borrow_mut() = Arc::downgrade(&region);
         Ok(self.region.get_or_init(|| region))
     }
+}
+
+/// Returns whether a region has this key and domain and is live.
+#[inline]
+fn is_live_region(region: &Region, pd: PdId, key: u32) -> bool {
+    region.key() == key && region.pd() == pd && region.is_live()
 }

@@ -289,7 +289,6 @@ impl Requester {
 
     /// Appends further MIDDLE packets after one. It stops before a packet that ends the burst or
     /// requests an acknowledgement.
-    #[inline(never)]
     fn push_middles(
         &mut self,
         cx: &mut Context<'_>,
@@ -321,7 +320,6 @@ impl Requester {
     }
 
     /// Appends single-packet messages of the same kind as the previous one.
-    #[inline(never)]
     fn push_messages(
         &mut self,
         cx: &mut Context<'_>,

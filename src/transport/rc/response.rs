@@ -117,7 +117,7 @@ impl Requester {
         let Acked { cost, sent_at } = self.charges.on_ack(cx, connection, self.snd_una);
         let round_trip = sent_at.filter(|_| !is_ambiguous).map(|sent_at| cx.now - sent_at);
         self.congestion.on_ack(cx.now, Ack { bytes: cost, round_trip });
-        let is_outstanding = self.snd_una.is_before(self.snd_nxt());
+        let is_outstanding = self.snd_una.is_before(snd_nxt);
         self.recovery.on_ack(cx.now, self.snd_una, is_outstanding);
     }
 
