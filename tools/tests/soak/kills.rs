@@ -66,10 +66,23 @@ impl Program {
     const ALL: [Self; 6] =
         [Self::Perf, Self::Pingpong, Self::Writers, Self::WriteBw, Self::Rping, Self::Ucx];
 
-    /// Whether a side that has no request in flight waits for its peer forever, on any adapter. `ucx_perftest` does so
-    /// before it connects: it ignores the end of its TCP connection.
+    /// Whether a side that has no request in flight waits for its peer forever. `ibv_rc_pingpong` does so on any
+    /// adapter, and `ucx_perftest` before it connects: it ignores the end of its TCP connection. For a killed `rping`
+    /// Linux sends a DREQ. Of softroce no part outlives the process.
     fn waits_for_messages(self) -> bool {
         matches!(self, Self::Pingpong | Self::Rping | Self::Ucx)
+    }
+
+    /// Its name in docs/KILLS.md.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Perf => "`roce perf write-bw`",
+            Self::Pingpong => "`ibv_rc_pingpong`",
+            Self::Writers => "a C program that writes",
+            Self::WriteBw => "`ib_write_bw`",
+            Self::Rping => "`rping`",
+            Self::Ucx => "`ucx_perftest`",
+        }
     }
 
     /// Exit statuses of a side that loses its peer to SIGKILL.
@@ -105,6 +118,19 @@ struct Pair<'a> {
     ips: [String; 2],
     writers: &'a Path,
     folders: Folders,
+}
+
+/// End of the survivor of a pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    /// It had no peer yet.
+    Alone,
+    /// It was about to end, and succeeded.
+    Finished,
+    /// It ended with an error.
+    Failed,
+    /// It had no request in flight, and waits for a message.
+    Waits,
 }
 
 /// What has become of two programs.
@@ -322,8 +348,8 @@ impl Pair<'_> {
         ends.after
     }
 
-    /// Kills one of them. Returns how long the other went on, and whether it had to be killed too.
-    fn kill(&self, victim: Role, moment: Duration) -> (Duration, bool) {
+    /// Kills one of them. Returns how long the other went on, and its end.
+    fn kill(&self, victim: Role, moment: Duration) -> (Duration, Outcome) {
         let ends = self.run(Some((victim, moment)));
         let survivor = if victim == Role::Server { ends.client } else { ends.server };
         // A client is killed before it connects, or a server before there is a client.
@@ -346,7 +372,13 @@ impl Pair<'_> {
             !waits || self.program.waits_for_messages(),
             "{self}, {victim:?} killed after {moment:?}: {ends:?}"
         );
-        (ends.after, waits)
+        let outcome = match survivor {
+            _ if is_alone => Outcome::Alone,
+            _ if waits => Outcome::Waits,
+            Some(status) if status.success() => Outcome::Finished,
+            _ => Outcome::Failed,
+        };
+        (ends.after, outcome)
     }
 }
 
@@ -365,25 +397,41 @@ fn kill_many(pair: &Pair<'_>, kills: u64, seed: u64) -> String {
     let before = places.measure();
     censuses.push("before", before.clone());
     let mut choice = Choice(seed);
-    let (mut longest, mut slowest, mut waiting) = (Duration::ZERO, Duration::ZERO, 0);
+    let (mut longest, mut slowest, mut outcomes) = (Duration::ZERO, Duration::ZERO, Vec::new());
     for number in 0..kills {
         let victim = if choice.below(2) == 0 { Role::Server } else { Role::Client };
         let moment = choice.moment();
-        let (after, waits) = pair.kill(victim, moment);
+        let (after, outcome) = pair.kill(victim, moment);
         let left = grown(&before, &places.measure());
         assert!(left.is_empty(), "{pair}, {number}, {victim:?} killed after {moment:?}: {left:?}");
         slowest = slowest.max(pair.succeed());
-        waiting += u64::from(waits);
-        if !waits {
+        outcomes.push(outcome);
+        if outcome == Outcome::Failed {
             longest = longest.max(after);
         }
     }
     censuses.push("after", places.measure());
     assert_eq!(censuses.grown(), Vec::<String>::new(), "{pair}");
-    let all = censuses.table();
+    let count = |of: Outcome| outcomes.iter().filter(|outcome| **outcome == of).count();
+    let counts = [Outcome::Alone, Outcome::Finished, Outcome::Failed, Outcome::Waits].map(count);
+    let row = row(pair.program.name(), pair.via, counts, longest, slowest);
+    format!("{row}\n{}", censuses.table())
+}
+
+/// Returns a row of the table in docs/KILLS.md, which `tools/soak.sh --write` takes from the output: the numbers of
+/// survivors by their outcome, how long the slowest went on that failed, and how long the slowest next start took.
+fn row(
+    program: &str,
+    via: &str,
+    [alone, finished, failed, waits]: [usize; 4],
+    longest: Duration,
+    slowest: Duration,
+) -> String {
+    let killed = alone + finished + failed + waits;
     format!(
-        "{pair}: {kills} killed, survivors ended within {longest:.1?}, {waiting} waited for a message; the next \
-         pairs took {slowest:.1?} at most\n{all}"
+        "| {program} | {via} | {killed} | {alone} | {finished} | {failed} | {:.1} | {waits} | {:.1} |",
+        longest.as_secs_f64(),
+        slowest.as_secs_f64()
     )
 }
 
@@ -479,20 +527,25 @@ fn job_of_a_killed_rank_ends_and_hinders_no_other() {
         Running::start(folders.lend(&mut command), "ranks")
     };
     let places = folders.places(&[]);
-    let mut longest = Duration::ZERO;
-    let mut before = None;
-    for number in 0..kills.div_ceil(6) {
-        let mut whole = job(5, None);
+    let succeed = || {
+        let (mut whole, start) = (job(5, None), now());
         let ended = whole.end(SURVIVOR_TIMEOUT);
         assert!(ended.is_some_and(|status| status.success()), "{ended:?}: {}", whole.said());
-        let before = before.get_or_insert_with(|| places.measure());
+        now() - start
+    };
+    let (mut longest, mut slowest) = (Duration::ZERO, Duration::ZERO);
+    succeed();
+    let (before, mut counts) = (places.measure(), [0; 4]);
+    for number in 0..kills.div_ceil(6) {
         let moment = choice.moment();
         let (mut killed, start) = (job(TRAFFIC_MS, Some(moment)), now());
         let ended = killed.end(moment + SURVIVOR_TIMEOUT);
         assert!(ended.is_some(), "{number}, killed after {moment:?}: {}", killed.said());
         longest = longest.max((now() - start).saturating_sub(moment));
-        let left = grown(before, &places.measure());
+        counts[if ended.is_some_and(|status| status.success()) { 1 } else { 2 }] += 1;
+        let left = grown(&before, &places.measure());
         assert!(left.is_empty(), "{number}, killed after {moment:?}: {left:?}");
+        slowest = slowest.max(succeed());
     }
-    println!("MPICH: {} ranks killed, their jobs ended within {longest:.1?}", kills.div_ceil(6));
+    println!("{}", row("MPICH, one of two ranks", "udp", counts, longest, slowest));
 }
