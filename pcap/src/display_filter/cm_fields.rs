@@ -122,6 +122,13 @@ macro_rules! cm {
     };
 }
 
+/// A LID in a REQ: its name and its first byte.
+macro_rules! lid {
+    ($name:literal, $byte:literal) => {
+        Field::new($name, Kind::Decimal(16), |s| message(s, REQ, ($byte, 0), 16))
+    };
+}
+
 /// Fields without private data and reserved bits. Nor is the flow label here, of which Wireshark 4.0 shows other bits.
 pub(super) const CM_FIELDS: &[Field] = &[
     Field::new("infiniband.mad", Kind::Header, |s| one(Mad::of(s).map(|_| Value::Header))),
@@ -162,12 +169,8 @@ pub(super) const CM_FIELDS: &[Field] = &[
     cm!("infiniband.cm.req.maxcmretr", 8, REQ, 51, 0, 4),
     cm!("infiniband.cm.req.srq", 8, REQ, 51, 4, 1),
     cm!("infiniband.cm.req.ext_transport", 8, REQ, 51, 5, 3),
-    Field::new("infiniband.cm.req.prim_locallid", Kind::Decimal(16), |s| {
-        message(s, REQ, (52, 0), 16)
-    }),
-    Field::new("infiniband.cm.req.prim_remotelid", Kind::Decimal(16), |s| {
-        message(s, REQ, (54, 0), 16)
-    }),
+    lid!("infiniband.cm.req.prim_locallid", 52),
+    lid!("infiniband.cm.req.prim_remotelid", 54),
     Field::new("infiniband.cm.req.prim_localgid", Kind::V6, |s| address(s, 56, false)),
     Field::new("infiniband.cm.req.prim_localgid_ipv4", Kind::V4, |s| address(s, 56, true)),
     Field::new("infiniband.cm.req.prim_remotegid", Kind::V6, |s| address(s, 72, false)),
@@ -177,12 +180,8 @@ pub(super) const CM_FIELDS: &[Field] = &[
     cm!("infiniband.cm.req.prim_sl", 8, REQ, 94, 0, 4),
     cm!("infiniband.cm.req.prim_subnetlocal", 8, REQ, 94, 4, 1),
     cm!("infiniband.cm.req.prim_localacktout", 8, REQ, 95, 0, 5),
-    Field::new("infiniband.cm.req.alt_locallid", Kind::Decimal(16), |s| {
-        message(s, REQ, (96, 0), 16)
-    }),
-    Field::new("infiniband.cm.req.alt_remotelid", Kind::Decimal(16), |s| {
-        message(s, REQ, (98, 0), 16)
-    }),
+    lid!("infiniband.cm.req.alt_locallid", 96),
+    lid!("infiniband.cm.req.alt_remotelid", 98),
     cm!("infiniband.cm.req.alt_tfcclass", 8, REQ, 136, 0, 8),
     cm!("infiniband.cm.req.alt_hoplim", 8, REQ, 137, 0, 8),
     cm!("infiniband.cm.req.alt_sl", 8, REQ, 138, 0, 4),
