@@ -2,6 +2,7 @@
 //!
 //! - A test returns early only with a reason: `return prerequisite::missing("IPv6")`.
 //! - A loop that polls for an action of another thread, process or the kernel has a limit at which the test fails.
+//! - A step of CI runs each ignored test.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read the sources has failed")]
 
@@ -50,6 +51,54 @@ fn tests_return_early_only_with_a_reason() {
 #[test]
 fn polling_loops_have_a_limit() {
     assert_eq!(findings(Rule::UnboundedPolling), "");
+}
+
+/// Scripts with the steps of CI, and those that they call.
+const STEPS: [&str; 3] = ["tools/ci.sh", "tools/soak.sh", "tests/interop/rxe.sh"];
+
+#[test]
+fn every_ignored_test_is_in_a_step_of_ci() {
+    let scripts = STEPS.map(read).concat();
+    // The script for kernel rxe builds the tests, and runs them in a guest.
+    let runs_ignored = |line: &&str| {
+        line.contains("cargo test") && (line.contains("-- --ignored") || line.contains("--no-run"))
+    };
+    let commands: Vec<_> = scripts.lines().filter(runs_ignored).collect();
+    let is_run = |file: &str| {
+        let [package, target] = target_of(file);
+        let names = |line: &&str| {
+            let words: Vec<_> = line.split(' ').collect();
+            let follow = |pair: &[&str]| words.windows(pair.len()).any(|words| words == pair);
+            let is_target = match target {
+                "" => follow(&["--lib"]),
+                test => follow(&["--test", test]),
+            };
+            follow(&["--package", package]) && is_target
+        };
+        commands.iter().any(names)
+    };
+    let is_ignored = |line: &str| line.trim_start().starts_with("#[ignore");
+    // This file has examples of such tests in strings.
+    let files =
+        FOLDERS.into_iter().flat_map(sources).filter(|file| !file.ends_with("honest_tests.rs"));
+    let ignored: Vec<_> = files.filter(|file| read(file).lines().any(is_ignored)).collect();
+    assert!(ignored.len() > 40, "{ignored:?}");
+    let missing: Vec<_> = ignored.iter().filter(|file| !is_run(file)).collect();
+    assert!(missing.is_empty(), "no step runs the ignored tests of {missing:?}");
+}
+
+/// Returns the package of a file, and the name of its test target; an empty name for the library.
+fn target_of(file: &str) -> [&str; 2] {
+    let (folder, rest) = file.split_once('/').unwrap();
+    let package = match folder {
+        "tools" => "softroce-tools",
+        "pcap" => "softroce-pcap",
+        "capi" => "softroce-capi",
+        _ => "softroce",
+    };
+    let within = if folder == "tests" { Some(rest) } else { rest.strip_prefix("tests/") };
+    let name = within.and_then(|path| path.split(['/', '.']).next());
+    [package, name.unwrap_or_default()]
 }
 
 /// Returns all violations, one per line.
