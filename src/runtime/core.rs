@@ -40,6 +40,7 @@ use cm_slot::{CmSlot, FirstPackets};
 use tx_batch::{BURSTS_PER_BATCH, TxBatch};
 
 pub(crate) use cm_slot::Cm;
+pub(crate) use link::descriptor_numbers;
 pub use link_state::LinkCounters;
 pub(crate) use mcast::AttachError;
 
@@ -188,9 +189,10 @@ impl Core {
     }
 
     fn after_sending(&mut self, now: Instant, sent: bool, wait: AckWait) -> PollOutcome {
+        // Before it receives: the descriptor may be that of another file by now.
+        self.poll_link(now);
         let received = self.receive(now);
         self.receive_for_sends(now);
-        self.poll_link(now);
         self.run_timers(now);
         self.poll_cm(now);
         if wait.admits(self.engine.completes_at().is_some())

@@ -77,11 +77,12 @@ impl Drop for Device {
             return;
         }
         self.shards.flush();
-        self.shards.iter().for_each(|shard| shard.stop());
+        let unheard = self.shards.iter().filter(|shard| !shard.stop()).count();
         let own = thread::current().id();
         // A task or a handler of events that the device's thread has run may drop the last handle: the thread ends then
-        // without being waited for.
-        for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
+        // without being waited for. So does a thread that cannot be woken.
+        let ends = |thread: &JoinHandle<()>| unheard == 0 && thread.thread().id() != own;
+        for thread in threads.into_iter().filter(ends) {
             // Waiters have already received an error for a panic.
             let _ = thread.join();
         }

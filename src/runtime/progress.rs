@@ -95,6 +95,10 @@ const MAX_RARE_POLLS: u32 = 2;
 /// polls often again.
 const MAX_USELESS_WAKEUPS: u32 = 16;
 
+/// Number of sleeps in a row that end at once because a descriptor is closed, after which the device fails. Before, turns
+/// notice a closed socket, or replace one that they can do without.
+const MAX_CLOSED_SLEEPS: u32 = 10_000;
+
 /// A turn is recent for this long.
 const RECENT_TURN: Duration = Duration::from_micros(100);
 
@@ -260,10 +264,15 @@ impl Shard {
         }
     }
 
-    /// Ends [`run`](Self::run).
-    pub(crate) fn stop(&self) {
+    /// Ends [`run`](Self::run). Returns whether the thread hears of it: not if other code of the process has closed the
+    /// descriptor that wakes it.
+    pub(crate) fn stop(&self) -> bool {
         self.progress.close();
-        self.thread.event_fd.ring();
+        let is_heard = self.thread.event_fd.is_own();
+        if is_heard {
+            self.thread.event_fd.ring();
+        }
+        is_heard
     }
 
     pub(super) fn socket(&self, backoff: &mut IdleBackoff) -> Result<ThreadState, DeviceError> {
@@ -521,6 +530,11 @@ impl Shard {
         };
         // If the kernel refuses to wait, try again.
         let (woken, is_also_ready) = woken.unwrap_or((Woken::TimedOut, false));
+        if woken != Woken::Closed {
+            sleeper.closed_sleeps.store(0, Ordering::Relaxed);
+        } else if sleeper.closed_sleeps.fetch_add(1, Ordering::Relaxed) >= MAX_CLOSED_SLEEPS {
+            self.fail(DeviceError::SocketClosed);
+        }
         if let (Some(listener), true) = (listener, is_also_ready) {
             listener.handle_ready();
         }

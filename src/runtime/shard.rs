@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::port::{Datapath, EventFd, Port};
+use crate::port::{Datapath, EventFd};
 use crate::runtime::cm::CmEvents;
-use crate::runtime::core::{Core, Notices, PollOutcome};
+use crate::runtime::core::{Core, Notices, PollOutcome, descriptor_numbers};
 use crate::runtime::device_error::DeviceError;
+use crate::runtime::env::LogLevel;
 use crate::runtime::lease::AddressLease;
 use crate::runtime::listener::Listener;
+use crate::runtime::log::log;
 use crate::runtime::post_coalescing::{Doorbell, POLL_WINDOW};
 use crate::runtime::queue::Queue;
 use crate::runtime::shard_set::ShardSet;
@@ -395,6 +397,9 @@ impl Shard {
         let mut is_first = false;
         self.each_of_device(|shard| is_first |= shard.flush_failed(why));
         if is_first {
+            if why == DeviceError::SocketClosed {
+                log(LogLevel::Warn, &why);
+            }
             // A thread that finds its queue closed finds every shard failed.
             self.each_of_device(Self::close_queues);
         }
@@ -433,8 +438,12 @@ impl Shard {
         drop(core);
         wakers.into_iter().for_each(Waker::wake);
         cm_events.fail();
-        self.driver.event_fd.ring();
-        self.thread.event_fd.ring();
+        for event_fd in [&self.driver.event_fd, &self.thread.event_fd] {
+            // The program may have closed all descriptors, and the number may be that of one of its files.
+            if event_fd.is_own() {
+                event_fd.ring();
+            }
+        }
     }
 
     /// Returns whether there is something to receive.
@@ -442,7 +451,7 @@ impl Shard {
         let has = !self.lock()?.port.arm();
         let descriptors = self.port_descriptors();
         let woken = sleep_on(&descriptors, Some(Duration::ZERO));
-        Ok(has || woken.is_ok_and(|woken| woken == Woken::Ready))
+        Ok(has || woken.is_ok_and(|woken| matches!(woken, Woken::Ready | Woken::Closed)))
     }
 
     /// Returns the port's descriptors and one more.
@@ -453,12 +462,6 @@ impl Shard {
     pub(super) fn port_descriptors(&self) -> MutexGuard<'_, SmallVec<[RawFd; 4]>> {
         self.descriptors.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Returns the numbers of a port's descriptors. A thread that sleeps on them does not borrow the port, which may close
-/// some meanwhile, and then wakes the thread.
-fn descriptor_numbers(port: &dyn Port) -> SmallVec<[RawFd; 4]> {
-    port.descriptors().iter().map(AsRawFd::as_raw_fd).collect()
 }
 
 /// Decodes the reason of a failure.
@@ -487,12 +490,15 @@ pub(super) struct Sleeper {
     pub(super) event_fd: EventFd,
     /// A further descriptor that it waits for.
     pub(super) listener: OnceLock<Box<dyn Listener>>,
+    /// Number of sleeps in a row that a closed descriptor has ended.
+    pub(super) closed_sleeps: AtomicU32,
 }
 
 impl Sleeper {
     fn new() -> io::Result<Self> {
         let (sleep, listener) = (AtomicDeadline::default(), OnceLock::new());
-        Ok(Self { sleep, event_fd: EventFd::open()?, listener })
+        let closed_sleeps = AtomicU32::new(0);
+        Ok(Self { sleep, event_fd: EventFd::open()?, listener, closed_sleeps })
     }
 }
 

@@ -43,6 +43,8 @@ pub(crate) mod memory;
 mod messages;
 #[cfg(feature = "runtime")]
 mod netlink;
+#[cfg(feature = "runtime")]
+mod own_descriptor;
 #[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
 mod probe;
 #[cfg(feature = "runtime")]
@@ -89,6 +91,8 @@ pub(crate) use messages::{
     MAX_MESSAGES, Received, RecvBatch, SendMsg, receive_descriptor, receive_error, send_descriptor,
     send_many, send_one, send_to_peer,
 };
+#[cfg(feature = "runtime")]
+pub(crate) use own_descriptor::OwnDescriptor;
 #[cfg(all(test, feature = "runtime"))]
 pub(crate) use process::PROCESS_START;
 #[cfg(feature = "runtime")]
@@ -110,7 +114,7 @@ pub(crate) use wait::{
     Readiness, Sleepers, Woken, clear_event_fd, event_fd, sleep_on, sleep_on_also,
 };
 #[cfg(feature = "runtime")]
-pub(crate) use watch::Watch;
+pub(crate) use watch::{Watch, WatchLost};
 
 /// Whether a call failed because its descriptor is no socket any more: other code has closed it.
 #[cfg(feature = "runtime")]

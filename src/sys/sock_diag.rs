@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use socket2::Socket;
 
-use super::is_closed;
 use super::netlink::{self, ERROR, Message, attributes, u32_at};
+use super::{OwnDescriptor, is_closed};
 
 /// Pause after the first of several failures; it doubles with each.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
@@ -61,20 +61,22 @@ pub(crate) trait Channel: Sized {
 
 /// A socket of the netlink protocol `NETLINK_SOCK_DIAG`.
 #[derive(Debug)]
-pub(crate) struct Netlink(Socket);
+pub(crate) struct Netlink(OwnDescriptor<Socket>);
 
 impl Channel for Netlink {
     fn open() -> io::Result<Self> {
-        netlink::open(libc::NETLINK_SOCK_DIAG).map(Self)
+        netlink::open(libc::NETLINK_SOCK_DIAG).map(OwnDescriptor::new).map(Self)
     }
 
     fn send(&mut self, request: &[u8]) -> io::Result<()> {
         // A datagram is sent whole or not at all.
-        self.0.write(request).map(drop)
+        let mut socket: &Socket = &self.0;
+        socket.write(request).map(drop)
     }
 
     fn receive(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        self.0.read(to)
+        let mut socket: &Socket = &self.0;
+        socket.read(to)
     }
 
     fn forget(self) {

@@ -11,7 +11,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2, read};
 use rustix::thread::futex;
 use smallvec::SmallVec;
 
-use super::ffi;
+use super::{OwnDescriptor, ffi};
 
 /// Reason why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +22,8 @@ pub(crate) enum Woken {
     TimedOut,
     /// A signal handler has run.
     Interrupted,
+    /// A descriptor is not open, so no wait for it sleeps.
+    Closed,
 }
 
 /// Waits until one of the descriptors is readable, for at most `timeout` (`None`: for ever). Returns
@@ -50,7 +52,7 @@ pub fn wait_readable(
     timeout: Option<Duration>,
 ) -> io::Result<bool> {
     let numbers: SmallVec<[RawFd; 8]> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
-    sleep_on(&numbers, timeout).map(|woken| woken == Woken::Ready)
+    sleep_on(&numbers, timeout).map(|woken| matches!(woken, Woken::Ready | Woken::Closed))
 }
 
 /// The same by the numbers of descriptors, which may be closed meanwhile: then the wait is for another file, or
@@ -78,6 +80,7 @@ pub(crate) fn sleep_on_also(
         descriptors.iter().copied().chain(also).map(poll).collect();
     let woken = match ffi::ppoll(&mut polls, timeout) {
         Ok(0) => Woken::TimedOut,
+        Ok(_) if polls.iter().any(|poll| poll.revents & libc::POLLNVAL != 0) => Woken::Closed,
         Ok(_) => Woken::Ready,
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {
             return Ok((Woken::Interrupted, false));
@@ -90,12 +93,12 @@ pub(crate) fn sleep_on_also(
 
 /// A set of descriptors (`epoll`). One call finds the readable ones, however many there are.
 #[derive(Debug)]
-pub(crate) struct Readiness(OwnedFd);
+pub(crate) struct Readiness(OwnDescriptor<OwnedFd>);
 
 impl Readiness {
     /// Creates an empty set.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(epoll::create(epoll::CreateFlags::CLOEXEC)?))
+        Ok(Self(OwnDescriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)))
     }
 
     /// Adds a descriptor under the name `token`. It is out again when every process that has it has closed it.

@@ -19,10 +19,13 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use crate::ids::Qpn;
+use crate::sys::OwnDescriptor;
 
 /// A lease, held until it is dropped.
 #[derive(Debug)]
-pub(in crate::port) struct NameLease(#[expect(dead_code, reason = "it is bound")] UnixDatagram);
+pub(in crate::port) struct NameLease(
+    #[expect(dead_code, reason = "it is bound")] OwnDescriptor<UnixDatagram>,
+);
 
 impl NameLease {
     /// Takes the lease of one slot of packet ports.
@@ -63,7 +66,7 @@ fn name(ip: IpAddr, what: impl Display) -> io::Result<SocketAddr> {
 }
 
 fn claim(ip: IpAddr, what: impl Display) -> io::Result<NameLease> {
-    UnixDatagram::bind_addr(&name(ip, what)?).map(NameLease)
+    UnixDatagram::bind_addr(&name(ip, what)?).map(OwnDescriptor::new).map(NameLease)
 }
 
 fn is_claimed(ip: IpAddr, what: impl Display) -> bool {

@@ -12,7 +12,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::config::TapConfig;
 use super::open_error::OpenError;
-use crate::sys::{self, Readiness, Watch};
+use crate::sys::{self, Readiness, Watch, WatchLost};
 
 /// Device of TAP interfaces.
 const TUN: &str = "/dev/net/tun";
@@ -67,8 +67,15 @@ impl Interface {
     }
 
     /// Returns whether the system has reported a change since the last call.
-    pub(super) fn has_changed(&self) -> bool {
-        self.watch.has_changed()
+    pub(super) fn has_changed(&mut self) -> bool {
+        self.watch.has_changed().unwrap_or_else(|WatchLost| {
+            // The epoll instance has no descriptor that is closed.
+            self.watch = Watch::new();
+            if let Some(changes) = self.watch.as_fd() {
+                let _ = self.readiness.add(changes, CHANGES_TOKEN);
+            }
+            true
+        })
     }
 
     /// Updates the state of the interface. Returns `false` if there is none.

@@ -16,7 +16,7 @@ use socket2::Socket;
 
 use super::socket;
 use crate::net::{Path, SHORT};
-use crate::sys::{self, SendMsg};
+use crate::sys::{self, OwnDescriptor, SendMsg};
 use crate::wire::encap;
 use crate::wire::icrc::IcrcIdPatch;
 
@@ -26,7 +26,7 @@ const MAX_FRAME_HEADERS: usize = 128;
 /// A socket that sends from a UDP source port to one peer.
 #[derive(Debug)]
 pub(super) struct Connected {
-    socket: Socket,
+    socket: OwnDescriptor<Socket>,
     /// Address and port that it sends from.
     own: SocketAddr,
     next_id: NextId,
@@ -55,7 +55,7 @@ impl Connected {
         beside.set_reuse_address(true)?;
         let socket = socket::connected(path, scope);
         beside.set_reuse_address(false)?;
-        let socket = socket?;
+        let socket = OwnDescriptor::new(socket?);
         let is_ipv4 = path.destination.is_ipv4();
         Ok(Self {
             socket,

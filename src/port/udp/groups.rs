@@ -12,14 +12,14 @@ use socket2::Socket;
 
 use super::{PortConfig, socket};
 use crate::port::JoinError;
-use crate::sys::{self, Readiness};
+use crate::sys::{self, OwnDescriptor, Readiness};
 
 /// Multicast groups that a port has joined.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     /// Epoll instance of the sockets; present while there are any.
     readiness: Option<Readiness>,
-    sockets: Vec<(u64, IpAddr, Socket)>,
+    sockets: Vec<(u64, IpAddr, OwnDescriptor<Socket>)>,
     /// Next token for [`Readiness`].
     next: u64,
     /// Datagrams that closed sockets dropped for lack of space.
@@ -42,6 +42,7 @@ impl Groups {
         }
         let os = |(what, source)| JoinError::Os { group, what, source };
         let socket = socket::group_receiver(config, interface, group).map_err(os)?;
+        let socket = OwnDescriptor::new(socket);
         let epoll = |source| os(("epoll", source));
         let readiness = match self.readiness.take() {
             Some(readiness) => readiness,
@@ -64,7 +65,8 @@ impl Groups {
                 && readiness.add(fresh.as_fd(), *token).is_ok()
             {
                 self.drops += of(socket);
-                forget(readiness, &mem::replace(socket, fresh));
+                let old = mem::replace(socket, OwnDescriptor::new(fresh));
+                forget(readiness, &old);
             }
         }
     }

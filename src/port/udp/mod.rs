@@ -34,7 +34,7 @@ use super::traits::{
 };
 use crate::ids::Qpn;
 use crate::net::{Burst, RxBuffer};
-use crate::sys::{self, Watch};
+use crate::sys::{self, Watch, WatchLost};
 use crate::time::Instant;
 use groups::Groups;
 use receive::RxSocket;
@@ -324,8 +324,14 @@ impl Control for UdpPort {
     }
 
     fn poll_link(&mut self) -> Option<LinkState> {
-        let changed = match &self.watch {
-            Some(watch) => watch.has_changed(),
+        self.rx_socket.check();
+        let changed = match self.watch.as_ref().map(Watch::has_changed) {
+            Some(Ok(changed)) => changed,
+            // The next call opens another. The caller sees that a descriptor is missing.
+            Some(Err(WatchLost)) => {
+                self.watch = None;
+                false
+            }
             None => {
                 self.watch = Some(Watch::new());
                 true

@@ -1,17 +1,15 @@
 //! The receiving side: one socket, bound to the RoCEv2 port of the address.
 
 use std::io;
-use std::mem;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
 
-use super::socket;
 use crate::net::{RxBuffer, RxMeta};
 use crate::port::PortCounters;
 use crate::port::shared::recv_batch::RecvBatchSize;
-use crate::sys::{self, Received, RecvBatch, integer};
+use crate::sys::{OwnDescriptor, Received, RecvBatch, integer};
 
 /// Number of messages that one call receives from the socket of a group.
 const MESSAGES_PER_GROUP_RECV: usize = 8;
@@ -20,7 +18,9 @@ const MESSAGES_PER_GROUP_RECV: usize = 8;
 #[derive(Debug)]
 pub(super) struct RxSocket {
     ip: IpAddr,
-    socket: Socket,
+    socket: OwnDescriptor<Socket>,
+    /// Other code of the process has closed the socket.
+    is_lost: bool,
     recv_batch: RecvBatch,
     batch: RecvBatchSize,
 }
@@ -28,7 +28,13 @@ pub(super) struct RxSocket {
 impl RxSocket {
     /// Wraps a socket at `ip`.
     pub(super) fn new(ip: IpAddr, socket: Socket) -> Self {
-        Self { ip, socket, recv_batch: RecvBatch::new(), batch: RecvBatchSize::new() }
+        Self {
+            ip,
+            socket: OwnDescriptor::new(socket),
+            is_lost: false,
+            recv_batch: RecvBatch::new(),
+            batch: RecvBatchSize::new(),
+        }
     }
 
     pub(super) fn socket(&self) -> &Socket {
@@ -46,10 +52,10 @@ impl RxSocket {
         counters: &mut PortCounters,
         sink: &mut dyn FnMut(RxBuffer<'_>),
     ) -> io::Result<usize> {
-        let filled = self.recv_batch.receive(self.socket.as_fd(), self.batch.next());
-        if filled.as_ref().is_err_and(sys::is_closed) {
-            self.forget_socket();
+        if self.is_lost {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
         }
+        let filled = self.recv_batch.receive(self.socket.as_fd(), self.batch.next());
         let got = deliver(&self.recv_batch, filled, self.ip, counters, sink)?;
         self.batch.received(got.messages, got.datagrams, got.bytes);
         Ok(got.messages)
@@ -66,12 +72,10 @@ impl RxSocket {
         deliver(&self.recv_batch, filled, group, counters, sink).map(|got| got.messages)
     }
 
-    /// Replaces the socket without closing the descriptor: other code of this process has closed it, and the number may
-    /// belong to another file by now.
-    fn forget_socket(&mut self) {
-        if let Ok(fresh) = socket::open(self.ip) {
-            mem::forget(mem::replace(&mut self.socket, fresh));
-        }
+    /// Checks that the descriptor still is that of the socket. Otherwise every later call of [`receive`](Self::receive)
+    /// fails, so that the program keeps the datagrams of its own socket.
+    pub(super) fn check(&mut self) {
+        self.is_lost |= !self.socket.is_own();
     }
 }
 
@@ -136,11 +140,15 @@ fn buffer<'a>(message: &Received<'a>, destination: IpAddr) -> Option<RxBuffer<'a
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+    use std::os::fd::AsRawFd;
+    use std::path::Path;
     use std::time::Duration;
 
     use super::super::tests::{burst, config, open, path};
     use super::*;
     use crate::port::{Control, Datapath, wait_readable};
+    use crate::sys;
     use crate::time::Instant;
 
     /// Senders rely on that (`transport::window`): a split burst takes up to ten times as much of the receive buffer,
@@ -160,5 +168,24 @@ mod tests {
             assert_eq!(came, lens);
             assert_eq!(b.receive(Instant::ZERO, &mut |_| panic!("a buffer")).unwrap(), 0);
         }
+    }
+
+    /// A program that has closed the device's sockets opens its own, and one gets the number of the receiving socket.
+    #[test]
+    fn socket_of_the_program_is_neither_received_from_nor_closed() {
+        let ip = Ipv4Addr::LOCALHOST;
+        let [closed, foreign, peer] = [(); 3].map(|()| UdpSocket::bind((ip, 0)).unwrap());
+        let (number, program) = (foreign.as_raw_fd(), foreign.try_clone().unwrap());
+        peer.send_to(b"data", foreign.local_addr().unwrap()).unwrap();
+        let mut rx_socket = RxSocket::new(ip.into(), UdpSocket::bind((ip, 0)).unwrap().into());
+        rx_socket.socket = OwnDescriptor::replaced_by(foreign.into(), closed.as_fd());
+        rx_socket.check();
+        let mut counters = PortCounters::default();
+        let received = rx_socket.receive(&mut counters, &mut |_| panic!("a buffer"));
+        assert!(sys::is_closed(&received.unwrap_err()));
+        drop(rx_socket);
+        assert!(Path::new("/proc/self/fd").join(number.to_string()).exists());
+        let mut data = [0; 5];
+        assert_eq!(program.recv(&mut data).unwrap(), 4);
     }
 }

@@ -4,7 +4,6 @@ use std::io;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::Arc;
 
 use libc::c_int;
 use socket2::Socket;
@@ -15,7 +14,7 @@ use super::sources::{MAX_SOCKETS, Sources};
 use crate::net::{Burst, ROCE_PORT, TransmitErrorKind};
 use crate::port::shared::send_failure::SendFailure;
 use crate::port::{PortCounters, SOURCE_PORTS};
-use crate::sys::{self, MAX_MESSAGES, SendMsg};
+use crate::sys::{self, MAX_MESSAGES, OwnDescriptor, SendMsg};
 use crate::time::Instant;
 use crate::wire::icrc;
 
@@ -43,7 +42,7 @@ pub(super) struct Senders {
 struct Sender {
     port: u16,
     /// `None`: the receiving socket.
-    socket: Option<Arc<Socket>>,
+    socket: Option<OwnDescriptor<Socket>>,
 }
 
 impl Senders {
@@ -64,7 +63,7 @@ impl Senders {
     pub(super) fn open(&mut self, port: u16) -> io::Result<()> {
         let own = (port != ROCE_PORT).then(|| match &self.shared {
             Some(shared) => shared.get(self.ip, self.scope, port),
-            None => socket::sender(self.ip, self.scope, port).map(Arc::new),
+            None => socket::sender(self.ip, self.scope, port).map(OwnDescriptor::new),
         });
         let socket = own.transpose()?;
         self.sockets.push(Sender { port, socket });

@@ -8,6 +8,7 @@ use socket2::Socket;
 
 use super::socket;
 use crate::sync::Mutex;
+use crate::sys::OwnDescriptor;
 
 /// Maximum number of source ports with a socket; more queue pairs share them.
 pub(super) const MAX_SOCKETS: usize = 64;
@@ -17,20 +18,25 @@ pub(super) const MAX_SOCKETS: usize = 64;
 pub(super) struct Sources(Arc<Mutex<Vec<Source>>>);
 
 /// A UDP source port and its socket.
-type Source = (u16, Arc<Socket>);
+type Source = (u16, OwnDescriptor<Socket>);
 
 impl Sources {
     /// Returns the socket that sends from `port`, and opens it if necessary.
-    pub(super) fn get(&self, ip: IpAddr, scope: u32, port: u16) -> io::Result<Arc<Socket>> {
+    pub(super) fn get(
+        &self,
+        ip: IpAddr,
+        scope: u32,
+        port: u16,
+    ) -> io::Result<OwnDescriptor<Socket>> {
         let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, socket)) = sources.iter().find(|(of, _)| *of == port) {
-            return Ok(Arc::clone(socket));
+            return Ok(socket.clone());
         }
         if sources.len() >= MAX_SOCKETS {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        let socket = Arc::new(socket::sender(ip, scope, port)?);
-        sources.push((port, Arc::clone(&socket)));
+        let socket = OwnDescriptor::new(socket::sender(ip, scope, port)?);
+        sources.push((port, socket.clone()));
         Ok(socket)
     }
 }

@@ -2,13 +2,18 @@
 
 use std::mem;
 use std::net::IpAddr;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Weak;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::ids::Mtu;
-use crate::port::{Control, LinkState};
+use crate::port::{Control, Datapath, LinkState};
 use crate::runtime::core::Core;
 use crate::runtime::core::link_state::LinkCounters;
+use crate::runtime::env::LogLevel;
+use crate::runtime::log::log;
 use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 
@@ -50,13 +55,25 @@ impl Core {
         }
     }
 
-    /// Polls for changes of the interfaces, and reports them.
+    /// Polls for changes of the interfaces, and reports them. The port then also checks its descriptors.
     pub(super) fn poll_link(&mut self, now: Instant) {
         if now < self.link.next_poll {
             return;
         }
         self.link.next_poll = now + LINK_POLL_INTERVAL;
+        let before = descriptor_numbers(&self.port);
         self.process_links();
+        let after = descriptor_numbers(&self.port);
+        if before == after {
+            return;
+        }
+        self.descriptors_changed = true;
+        if before.iter().any(|number| !after.contains(number)) {
+            // The next poll opens it again.
+            self.link.next_poll = now;
+            let lost = "something else in this process has closed a descriptor of the device";
+            log(LogLevel::Warn, &format_args!("{lost}, which opens it again"));
+        }
     }
 
     /// Processes the state of the interface of an address. The MTU of the port is the minimum of all, because the
@@ -93,6 +110,12 @@ impl Core {
             self.wakes |= context.push(event).wakes();
         }
     }
+}
+
+/// Returns the numbers of a port's descriptors. A thread that sleeps on them does not borrow the port, which may close
+/// some meanwhile, and then wakes the thread.
+pub(crate) fn descriptor_numbers(port: &dyn Datapath) -> SmallVec<[RawFd; 4]> {
+    port.descriptors().iter().map(AsRawFd::as_raw_fd).collect()
 }
 
 #[cfg(test)]

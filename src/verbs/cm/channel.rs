@@ -107,7 +107,7 @@ impl EventChannel {
             let rest = until.map(|until| until - now());
             let woken = sleep_on(&[fd], rest);
             match woken.map_err(|source| Error::Os { what: "the wait for events", source })? {
-                Woken::Ready => return Ok(()),
+                Woken::Ready | Woken::Closed => return Ok(()),
                 // The kernel never restarts this sleep.
                 Woken::Interrupted if ends_call() => return Err(Error::Interrupted),
                 Woken::Interrupted => {}

@@ -19,7 +19,18 @@ fn habits() -> String {
 fn habits_of_programs_stop_no_message() {
     let _alone = alone();
     let program = habits();
-    for habit in ["plain", "close", "start", "daemon", "descriptors", "locked", "address space"] {
+    let habits = [
+        "plain",
+        "close",
+        "close device",
+        "close watch",
+        "start",
+        "daemon",
+        "descriptors",
+        "locked",
+        "address space",
+    ];
+    for habit in habits {
         // A program that starts others has their output too.
         let said = output(&[&program, habit]);
         let others = if habit == "start" { 2 } else { 0 };

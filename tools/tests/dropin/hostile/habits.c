@@ -2,16 +2,20 @@
  * a message between two queue pairs. */
 
 #define _GNU_SOURCE
+#include <linux/netlink.h>
+#include <poll.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "verbs.h"
 
 extern char **environ;
 
-enum { THREADS = 500 };
+enum { THREADS = 500, FILES = 100 };
 
 static char *self;
 
@@ -27,6 +31,75 @@ static void close_all(void)
 {
     close_range(3, ~0U, 0);
     exchange(open_device());
+}
+
+static double seconds(clockid_t clock)
+{
+    struct timespec now;
+    CHECK(clock_gettime(clock, &now) == 0);
+    return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+/* The program closes every descriptor while its device is open, and its own files get the numbers. */
+static void close_device(void)
+{
+    struct ibv_context *context = open_device();
+    exchange(context);
+    struct ibv_cq *cq = make_cq(context, 4);
+    close_range(3, ~0U, 0);
+    int files[FILES][2];
+    for (int n = 0; n < FILES; n++)
+        CHECK(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, files[n]) == 0);
+    /* The device checks its descriptors every millisecond. */
+    poll(NULL, 0, 5);
+    struct ibv_wc wc;
+    double until = seconds(CLOCK_MONOTONIC) + 20;
+    for (struct ibv_cq *next = cq; next; next = ibv_create_cq(context, 4, NULL, NULL, 0)) {
+        CHECK(ibv_poll_cq(cq, 1, &wc) <= 0 && seconds(CLOCK_MONOTONIC) < until);
+        if (next != cq)
+            ibv_destroy_cq(next);
+    }
+    CHECK(errno == EIO);
+    ibv_destroy_cq(cq);
+    CHECK(ibv_close_device(context) == 0);
+    /* The program's files are still open. */
+    for (int n = 0; n < FILES; n++)
+        for (int side = 0; side < 2; side++)
+            CHECK(write(files[n][side], "mine", 4) == 4);
+    exchange(open_device());
+}
+
+/* Returns the number of a descriptor for changes of interfaces, or 0. */
+static int watch(void)
+{
+    for (int fd = 3; fd < 256; fd++) {
+        int domain = 0, protocol = 0;
+        socklen_t length = sizeof(int);
+        if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_NETLINK &&
+            getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 &&
+            protocol == NETLINK_ROUTE)
+            return fd;
+    }
+    return 0;
+}
+
+/* The program closes the descriptor that reports changes of interfaces. The device opens it again. */
+static void close_watch(void)
+{
+    struct ibv_context *context = open_device();
+    exchange(context);
+    CHECK(watch());
+    close(watch());
+    CHECK(!watch());
+    double until = seconds(CLOCK_MONOTONIC) + 20;
+    while (!watch()) {
+        exchange(context);
+        CHECK(seconds(CLOCK_MONOTONIC) < until);
+    }
+    /* No thread spins. */
+    double before = seconds(CLOCK_PROCESS_CPUTIME_ID);
+    poll(NULL, 0, 300);
+    CHECK(seconds(CLOCK_PROCESS_CPUTIME_ID) - before < 0.1);
 }
 
 /* The program starts others while its device is open. */
@@ -98,6 +171,10 @@ int main(int count, char **arguments)
     const char *habit = count > 1 ? arguments[1] : "plain";
     if (!strcmp(habit, "close"))
         close_all();
+    else if (!strcmp(habit, "close device"))
+        close_device();
+    else if (!strcmp(habit, "close watch"))
+        close_watch();
     else if (!strcmp(habit, "start"))
         start_others();
     else if (!strcmp(habit, "daemon"))
