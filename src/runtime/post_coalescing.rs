@@ -9,7 +9,8 @@
 //!
 //! Requests wait only if a thread has taken a turn within [`POLL_WINDOW`] and no thread sleeps on the port. A program
 //! that often posts and then computes would lose time to the third event, so requests that waited longer than
-//! [`LATE`] stop the coalescing for [`PAUSE`].
+//! [`LATE`] pause the coalescing. The pause doubles from [`MIN_PAUSE`] to [`MAX_PAUSE`]: a program that polls, and is
+//! late because another thread had its processor, is to coalesce again soon.
 //!
 //! The idea is Nagle's (RFC 896) at the level of work requests; drivers of adapters batch doorbells in the same way.
 
@@ -29,8 +30,12 @@ pub(super) const POLL_WINDOW: Duration = Duration::from_micros(100);
 /// Requests that waited longer than this did not leave by the program's next poll.
 const LATE: Duration = Duration::from_millis(1);
 
-/// Time without coalescing after a late request.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Time without coalescing after a late request: the first time, and at most.
+const MIN_PAUSE: Duration = Duration::from_millis(4);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
+/// Number of times in a row that requests waited and left in time, after which the pause is short again.
+const MIN_WAITS_IN_TIME: u32 = 64;
 
 /// When posted send requests leave.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -62,6 +67,10 @@ pub(crate) struct PostCoalescing {
     /// Time of the oldest post that waits.
     since: Option<Instant>,
     paused_until: Instant,
+    /// Length of the next pause.
+    pause: Duration,
+    /// Number of times that requests left in time since a request was late.
+    in_time: u32,
 }
 
 impl PostCoalescing {
@@ -73,6 +82,8 @@ impl PostCoalescing {
             bytes: 0,
             since: None,
             paused_until: Instant::ZERO,
+            pause: MIN_PAUSE,
+            in_time: 0,
         }
     }
 
@@ -117,9 +128,19 @@ impl PostCoalescing {
     pub(crate) fn send_all(&mut self, now: Instant) {
         if let Some(since) = self.since.take() {
             (self.requests, self.bytes) = (0, 0);
-            if now - since > LATE {
-                self.paused_until = now + PAUSE;
-            }
+            self.record_wait(now, now - since > LATE);
+        }
+    }
+
+    fn record_wait(&mut self, now: Instant, is_late: bool) {
+        if is_late {
+            self.paused_until = now + self.pause;
+            self.pause = (self.pause * 2).min(MAX_PAUSE);
+            self.in_time = 0;
+        } else if self.in_time < MIN_WAITS_IN_TIME {
+            self.in_time += 1;
+        } else {
+            self.pause = MIN_PAUSE;
         }
     }
 }
@@ -181,16 +202,47 @@ mod tests {
         assert_eq!(waiting(&mut posts, 64) + waiting(&mut posts, 64), 0);
     }
 
+    /// Lets a request wait from `from` on for longer than [`LATE`]. Returns the time at which requests wait again.
+    fn be_late(posts: &mut PostCoalescing, from: Instant) -> Instant {
+        assert!(posts.waits(from, Doorbell::MayWait, 1, 64));
+        let late = from + LATE + US;
+        posts.send_all(late);
+        let waits = |posts: &mut PostCoalescing, now: Instant| {
+            let waits = posts.waits(now, Doorbell::MayWait, 1, 64);
+            posts.send_all(now);
+            waits
+        };
+        assert!(!waits(posts, late + (MIN_PAUSE - US)));
+        (2..).map(|n| late + n * MIN_PAUSE / 2).find(|&now| waits(posts, now)).unwrap()
+    }
+
     #[test]
     fn late_request_pauses_the_coalescing() {
         let mut posts = posting();
-        assert!(posts.waits(at(1), Doorbell::MayWait, 1, 64));
         let late = at(1) + LATE + US;
-        posts.send_all(late);
-        assert!(!posts.waits(late + US, Doorbell::MayWait, 1, 64));
-        let resumed = late + PAUSE;
+        let resumed = be_late(&mut posts, at(1));
+        assert_eq!(resumed, late + MIN_PAUSE);
         assert!(posts.waits(resumed, Doorbell::MayWait, 1, 64));
         posts.send_all(resumed + LATE);
         assert!(posts.waits(resumed + LATE, Doorbell::MayWait, 1, 64), "that one was in time");
+    }
+
+    #[test]
+    fn pause_doubles_up_to_a_second_until_requests_are_in_time() {
+        let mut posts = posting();
+        let mut now = at(1);
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            let resumed = be_late(&mut posts, now);
+            pauses.push(resumed - now - (LATE + US));
+            now = resumed;
+        }
+        let expected = (0..10).map(|n| (MIN_PAUSE * (1 << n)).min(MAX_PAUSE));
+        assert!(pauses.iter().copied().eq(expected), "{pauses:?}");
+        for _ in 0..=MIN_WAITS_IN_TIME {
+            assert!(posts.waits(now, Doorbell::MayWait, 1, 64));
+            posts.send_all(now);
+        }
+        assert_eq!(be_late(&mut posts, now), now + LATE + US + MIN_PAUSE);
     }
 }
