@@ -6,10 +6,11 @@
     tools/bench-programs.py --only UCX --json
 
 Debian's perftest, UCX and Open MPI run under `roce run`, over UDP sockets and through shared memory, in alternation with
-the alternative: `roce perf` with posted lists for perftest, perftest's own exchange of addresses for `-R`, TCP for UCX, and
-the TCP transport of Open MPI. `-R` needs 127.0.0.1 for itself: `unshare -n`. Every program runs with its default options
-but for size, duration and transport. Rows are medians, ratios those of the rounds, and more than 1 is faster than the
-alternative. docs/PERFORMANCE.md has the results.
+the alternative: `roce perf` with posted lists for perftest, perftest's own exchange of addresses for `-R`, TCP for UCX,
+the TCP transport of Open MPI, and bare UDP with the datagrams of a message (the example `datagrams`). `-R` needs
+127.0.0.1 for itself: `unshare -n`. Every program runs with its default options but for size, duration and transport. Rows
+are medians, ratios those of the rounds, and more than 1 is faster than the alternative. docs/PERFORMANCE.md has the
+results.
 """
 
 import json
@@ -216,6 +217,23 @@ class Mpi:
         return self.measured([], {}, options, seconds)
 
 
+@dataclass
+class Datagrams:
+    """A message of UCX, next to bare UDP with the datagrams of that message."""
+
+    ucx: Ucx
+    # As the example `datagrams` takes them: sizes of UDP payloads, with those of acknowledgements.
+    message: str
+    is_latency = True
+
+    def of_program(self, via, seconds):
+        return self.ucx.of_program(via, seconds)
+
+    def of_alternative(self, _, seconds):
+        return float(run("cargo", "run", "--release", "--quiet", "--package", "softroce-tools", "--example", "datagrams", "--",
+                         str(seconds), self.message))
+
+
 LISTS = "-l 512 -t 1024"
 KIB = 1 << 10
 
@@ -238,8 +256,15 @@ TESTS = {
        for size, name, rate in ((64, "64 B", 30_000), (4 * KIB, "4 KiB", 20_000), (64 * KIB, "64 KiB", 3_000))},
     **{f"Open MPI: ring, {name}": ("mpi-latencies", Mpi(size))
        for size, name in ((8, "8 B"), (4 * KIB, "4 KiB"), (64 * KIB, "64 KiB"), (KIB * KIB, "1 MiB"))},
+    **{f"datagrams: `tag_lat`, {name}": ("datagrams-latencies", Datagrams(Ucx("tag_lat", size, rate), message))
+       for size, name, rate, message in ((64, "64 B", 30_000, "92"), (4 * KIB, "4 KiB", 20_000, "4140/4112 20"),
+                                         (64 * KIB, "64 KiB", 3_000, "76 36; 32 20; 61680/4112 4116"))},
 }
-ALTERNATIVES = {"perftest": "`roce perf`", "librdmacm": "without `-R`", "ucx": "TCP", "mpi": "TCP"}
+ALTERNATIVES = {"perftest": "`roce perf`", "librdmacm": "without `-R`", "ucx": "TCP", "mpi": "TCP", "datagrams": "bare UDP"}
+
+
+def ports_of(kind):
+    return VIAS[:1] if kind.startswith("datagrams") else VIAS
 
 
 def table_of(kind):
@@ -250,22 +275,23 @@ def table_of(kind):
     if alternative == "TCP":
         return Table((f"TCP, {unit}", digits), (f"UDP sockets, {unit}", digits), ("ratio", 2),
                      (f"shared memory, {unit}", digits), ("ratio", 2))
-    return Table((f"UDP sockets, {unit}", digits), (f"{alternative}, {unit}", digits), ("ratio", 2),
-                 (f"shared memory, {unit}", digits), (f"{alternative}, {unit}", digits), ("ratio", 2))
+    names = {"udp": "UDP sockets", "shm": "shared memory"}
+    return Table(*(column for via in ports_of(kind)
+                   for column in ((f"{names[via]}, {unit}", digits), (f"{alternative}, {unit}", digits), ("ratio", 2))))
 
 
 def cells(kind, rounds):
     """The cells of a row from its rounds: for each port the program and its alternative."""
     is_latency = kind.endswith("latencies")
     medians, ratios = {}, {}
-    for via in VIAS:
+    for via in ports_of(kind):
         pairs = [figures[via] for figures in rounds]
         medians[via] = [statistics.median(column) for column in zip(*pairs, strict=True)]
         ratios[via] = statistics.median(other / own if is_latency else own / other for own, other in pairs)
     if ALTERNATIVES[kind.split("-")[0]] == "TCP":
         alternative = statistics.median(other for figures in rounds for _, other in figures.values())
         return [alternative, *(cell for via in VIAS for cell in (medians[via][0], ratios[via]))]
-    return [cell for via in VIAS for cell in (*medians[via], ratios[via])]
+    return [cell for via in ports_of(kind) for cell in (*medians[via], ratios[via])]
 
 
 def main():
@@ -279,9 +305,9 @@ def main():
     found = {name: [] for name in names}
     for number in range(options.rounds):
         for name in names:
-            _, test = TESTS[name]
+            kind, test = TESTS[name]
             figures = {via: (test.of_program(via, options.seconds), test.of_alternative(via, options.seconds))
-                       for via in VIAS}
+                       for via in ports_of(kind)}
             found[name].append(figures)
             shown = ", ".join(f"{via} {own:.4g} and {other:.4g}" for via, (own, other) in figures.items())
             print(f"{number + 1} of {options.rounds}: {name}: {shown}", file=sys.stderr)
