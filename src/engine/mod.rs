@@ -604,6 +604,14 @@ impl Engine {
         self.shared.windows.next_asked()
     }
 
+    /// Returns whether the queue pair has an acknowledgement to send, and no other response before it.
+    pub fn owes_acknowledgement(&self, qpn: Qpn) -> bool {
+        self.qps
+            .slot(qpn)
+            .and_then(|slot| self.qps.get(slot))
+            .is_some_and(|qp| qp.owes_acknowledgement())
+    }
+
     /// Returns the queue pair if its acknowledgement is the only packet to send. The driver may
     /// delay it to cover later packets too, within the timeout of the peer.
     pub fn owes_only_acknowledgement(&self) -> Option<Qpn> {

@@ -497,9 +497,12 @@ impl QueuePair {
             && self.pacer.waits_until().is_none()
     }
 
-    pub(crate) fn owes_only_acknowledgement(&self) -> bool {
+    pub(crate) fn owes_acknowledgement(&self) -> bool {
         self.halves.responder().is_some_and(Responder::has_only_ack_pending)
-            && !self.wants_to_request()
+    }
+
+    pub(crate) fn owes_only_acknowledgement(&self) -> bool {
+        self.owes_acknowledgement() && !self.wants_to_request()
     }
 
     /// Returns the send permission in the current state.

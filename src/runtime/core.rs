@@ -278,7 +278,7 @@ impl Core {
             // A queue pair in an error state completes them at once.
             return self.deliver(now);
         }
-        if self.coalescing.has_waiting() {
+        if self.coalescing.has_waiting() || self.acknowledges_with_response(qpn) {
             self.transmit(now);
         } else {
             self.transmit_from(now, Some(qpn));
@@ -288,6 +288,16 @@ impl Core {
         }
         self.receive_for_sends(now);
         self.deliver(now);
+    }
+
+    /// Returns whether the acknowledgement that a queue pair owes leaves with the requests that were posted to it, because
+    /// it would not wait after them.
+    fn acknowledges_with_response(&mut self, qpn: Qpn) -> bool {
+        let acknowledges = self.delayed_ack.is_immediate() && self.engine.owes_acknowledgement(qpn);
+        if acknowledges {
+            self.delayed_ack.sent_with_response();
+        }
+        acknowledges
     }
 
     /// Receives two buffers, if there are any, for each burst without acknowledgement that was sent, so that the

@@ -123,6 +123,29 @@ fn acknowledgement_of_a_write_follows_the_response_or_leaves_after_the_delay() {
 }
 
 #[test]
+fn acknowledgement_that_does_not_wait_leaves_in_one_burst_with_the_response() {
+    let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
+    let mut exchange = |wr_id| {
+        let ping = SendRequest::write(wr_id, SendData::inline(b"ping"), b.remote()).signaled();
+        a.core.post_send(NOW, a.qpn, ping, Doorbell::Now).unwrap();
+        b.core.poll(NOW);
+        let pong = SendRequest::write(wr_id, SendData::inline(b"pong"), a.remote());
+        b.core.post_send(NOW, b.qpn, pong, Doorbell::Now).unwrap();
+        let sent: Vec<_> = b.log().into_iter().filter(|event| event.starts_with("tx")).collect();
+        // The peer goes on only after the acknowledgement.
+        b.core.poll(NOW + ACK_DELAY);
+        a.core.turn(NOW);
+        assert_eq!(a.ring.completions.pop().map(|c| c.wr_id), Some(wr_id));
+        sent
+    };
+    assert_eq!(exchange(0), ["tx 1"], "the acknowledgement waits");
+    for wr_id in 1..=64 {
+        assert_eq!(exchange(wr_id), ["tx 2"], "exchange {wr_id}");
+    }
+    assert_eq!(exchange(65), ["tx 1"], "another attempt to wait");
+}
+
+#[test]
 fn only_the_thread_delays_the_acknowledgement_of_a_send() {
     type Turn = fn(&mut Core, Instant) -> PollOutcome;
     for (turn, expected) in [(Core::poll as Turn, 1), (Core::turn_of_thread, 0), (Core::turn, 1)] {
