@@ -24,7 +24,7 @@ from benchmark import ROCE, Hosts, Table, Turns, both_sides, built_roce, parser,
 TESTS = {
     "SEND of 64 bytes, one queue pair, 512 outstanding": "send-bw -s 64 -t 512 -r 2048 -l 64 -Q 16",
     "WRITE of 64 bytes, one queue pair, 512 outstanding": "write-bw -s 64 -t 512 -l 64 -Q 16",
-    "SEND of 64 bytes, 16 queue pairs, 64 outstanding each": "send-bw -s 64 -t 64 -r 256 -q 16 -l 16",
+    "SEND of 64 bytes, 16 queue pairs, 64 outstanding each": "send-bw -s 64 -t 64 -r 256 -q 16 -l 64",
     "SEND there and back, 64 bytes": "send-lat -s 64",
     "WRITE there and back, 64 bytes": "write-lat -s 64",
     "READ of 64 bytes": "read-lat -s 64",

@@ -291,6 +291,7 @@ impl Default for SendData {
 }
 
 impl From<Sge> for SendData {
+    #[inline]
     fn from(sge: Sge) -> Self {
         Self::Sges(SgeList::from_buf_and_len([sge, Sge::default()], 1))
     }
