@@ -401,9 +401,10 @@ impl UsableWindow {
         Self { room: 0, ..self }
     }
 
-    /// Returns the window restricted to a separate `limit`, of which `used` bytes are in use.
+    /// Returns the window restricted to a separate `limit`, of which `used` bytes are in use. A limit of 0 counts as one
+    /// byte: it admits a burst while nothing is in use.
     pub(crate) fn within(self, limit: Option<u64>, used: u64) -> Self {
-        let Some(limit) = limit else { return self };
+        let Some(limit) = limit.map(|limit| limit.max(1)) else { return self };
         let room = self.room.min(limit.saturating_sub(used));
         Self { limit: self.limit.min(limit), room, ..self }
     }

@@ -125,16 +125,21 @@ fn acknowledgement_of_a_write_follows_the_response_or_leaves_after_the_delay() {
 #[test]
 fn acknowledgement_that_does_not_wait_leaves_in_one_burst_with_the_response() {
     let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
+    let mut now = NOW;
     let mut exchange = |wr_id| {
         let ping = SendRequest::write(wr_id, SendData::inline(b"ping"), b.remote()).signaled();
-        a.core.post_send(NOW, a.qpn, ping, Doorbell::Now).unwrap();
-        b.core.poll(NOW);
+        a.core.post_send(now, a.qpn, ping, Doorbell::Now).unwrap();
+        b.core.poll(now);
         let pong = SendRequest::write(wr_id, SendData::inline(b"pong"), a.remote());
-        b.core.post_send(NOW, b.qpn, pong, Doorbell::Now).unwrap();
+        b.core.post_send(now, b.qpn, pong, Doorbell::Now).unwrap();
         let sent: Vec<_> = b.log().into_iter().filter(|event| event.starts_with("tx")).collect();
         // The peer goes on only after the acknowledgement.
-        b.core.poll(NOW + ACK_DELAY);
-        a.core.turn(NOW);
+        for _ in 0..4 {
+            now += ACK_DELAY;
+            b.core.poll(now);
+            a.core.turn(now);
+        }
+        b.log();
         assert_eq!(a.ring.completions.pop().map(|c| c.wr_id), Some(wr_id));
         sent
     };

@@ -19,7 +19,8 @@ pub(super) trait CongestionControl: Debug {
     /// one, because both ends send and receive in bursts.
     fn new(max_burst: u64) -> Self;
 
-    /// Returns the congestion window. `None`: no limit except that of the receiver.
+    /// Returns the congestion window. `None`: no limit except that of the receiver. A smaller window
+    /// than one burst admits one burst at a time.
     fn window(&self) -> Option<u64>;
 
     /// Handles an acknowledgement of new packets.
@@ -32,10 +33,12 @@ pub(super) trait CongestionControl: Debug {
 /// An acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ack {
-    /// Newly acknowledged bytes.
+    /// Newly acknowledged bytes of whole bursts.
     pub(super) bytes: u64,
-    /// Time since the last acknowledged packet was sent; `None` during retransmission (Karn's
-    /// algorithm).
+    /// Time since the last acknowledged packet was sent; `None` within a burst, and while packets are
+    /// probed or repeated selectively (Karn's algorithm). In go-back-N it is the time since the last
+    /// transmission: a flight is seldom without a loss where losses are frequent, so there would be
+    /// no other.
     pub(super) round_trip: Option<Duration>,
 }
 
