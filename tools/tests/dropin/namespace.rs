@@ -125,8 +125,8 @@ pub(super) struct Pair<'a> {
     pub(super) end: End,
     /// A library to preload.
     pub(super) preload: &'a str,
-    /// Line of a side that fails by a race of its own although the server was ready: the pair runs again.
-    pub(super) race: Option<&'a str>,
+    /// Lines of a side that fails by a race of its own although the server was ready: the pair runs again.
+    pub(super) race: &'a [&'a str],
 }
 
 impl Pair<'_> {
@@ -134,7 +134,7 @@ impl Pair<'_> {
     pub(super) fn run(&self, options: &str) -> String {
         let (mut succeeds, mut said) = self.run_once(options);
         for _ in 1..MAX_ATTEMPTS {
-            let is_race = self.race.is_some_and(|race| said.contains(race));
+            let is_race = self.race.iter().any(|race| said.contains(race));
             if succeeds || !is_race {
                 break;
             }
