@@ -28,13 +28,14 @@ fn pingpongs_over_ipv6() {
     }
 }
 
-/// The far end of a link goes down and up, then the address is removed and added again.
+/// When the kernel has noticed that the link is up, its far end goes down and up, then the address is removed and added again.
 const WATCH: &str = r#"
 ip link set lo up
 ip link add near type veth peer name far
 ip addr add 10.9.8.7/24 dev near
 ip link set near up
 ip link set far up
+for _ in $(seq 1000); do ip link show near | grep -q "state UP" && break; done
 coproc watch { exec "$0" run --ip 10.9.8.7 -- timeout 60 stdbuf -oL ibv_asyncwatch; }
 pid=$watch_PID
 told() { for _ in $(seq $1); do read -r line <&${watch[0]}; echo "$line"; done; }
