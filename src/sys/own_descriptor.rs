@@ -3,17 +3,20 @@
 //! Programs close descriptors by number: all above 2, or one that they have closed already. The number may then belong
 //! to a file of the program, which the library must neither read nor close.
 
-use std::mem;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use super::FileIdentity;
 
-/// A descriptor that is closed on drop only if it still is that of the same file.
+/// A descriptor that is closed after its last clone is dropped, but only if it still is that of the same file.
 #[derive(Debug)]
-pub(crate) struct OwnDescriptor<T: AsFd> {
-    file: Arc<T>,
+pub(crate) struct OwnDescriptor<T: AsFd>(Arc<Guarded<T>>);
+
+#[derive(Debug)]
+struct Guarded<T: AsFd> {
+    file: ManuallyDrop<T>,
     /// `None` if the system does not report it.
     identity: Option<FileIdentity>,
 }
@@ -22,25 +25,41 @@ impl<T: AsFd> OwnDescriptor<T> {
     /// Takes an open descriptor.
     pub(crate) fn new(file: T) -> Self {
         let identity = FileIdentity::of(file.as_fd()).ok();
-        Self { file: Arc::new(file), identity }
+        Self(Arc::new(Guarded { file: ManuallyDrop::new(file), identity }))
     }
 
     /// Returns whether the descriptor still is that of the same file. Files without an inode of their own (eventfd,
     /// epoll) count as the same.
     pub(crate) fn is_own(&self) -> bool {
-        self.identity.is_none() || FileIdentity::of(self.file.as_fd()).ok() == self.identity
+        self.0.is_own()
     }
 
     /// Makes a descriptor that stands for a file which other code has closed; its number is that of `other`.
     #[cfg(test)]
     pub(crate) fn replaced_by(other: T, closed: BorrowedFd<'_>) -> Self {
-        Self { file: Arc::new(other), identity: FileIdentity::of(closed).ok() }
+        let identity = FileIdentity::of(closed).ok();
+        Self(Arc::new(Guarded { file: ManuallyDrop::new(other), identity }))
+    }
+}
+
+impl<T: AsFd> Guarded<T> {
+    fn is_own(&self) -> bool {
+        self.identity.is_none() || FileIdentity::of(self.file.as_fd()).ok() == self.identity
+    }
+}
+
+impl<T: AsFd> Drop for Guarded<T> {
+    fn drop(&mut self) {
+        if self.is_own() {
+            // SAFETY: this is the only place that drops the file, and nothing uses it afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.file) }
+        }
     }
 }
 
 impl<T: AsFd> Clone for OwnDescriptor<T> {
     fn clone(&self) -> Self {
-        Self { file: Arc::clone(&self.file), identity: self.identity }
+        Self(Arc::clone(&self.0))
     }
 }
 
@@ -48,22 +67,13 @@ impl<T: AsFd> Deref for OwnDescriptor<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.file
+        &self.0.file
     }
 }
 
 impl<T: AsFd> AsFd for OwnDescriptor<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-}
-
-impl<T: AsFd> Drop for OwnDescriptor<T> {
-    fn drop(&mut self) {
-        if !self.is_own() {
-            // A reference that is never dropped keeps the number open.
-            mem::forget(Arc::clone(&self.file));
-        }
+        self.0.file.as_fd()
     }
 }
 
