@@ -4,6 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,8 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use peak_alloc::PeakAlloc;
-use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use softroce_pcap::{Reader, decompressed};
+use support::{gzip, zstd};
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
@@ -27,16 +29,6 @@ const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 8];
 fn capture() -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("captures/rxe/loss_send_middle.pcap");
     std::fs::read(path).unwrap()
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
-}
-
-fn zstd(bytes: &[u8]) -> Vec<u8> {
-    compress_to_vec(bytes, CompressionLevel::Fastest)
 }
 
 /// Reads all packets; returns their number, and the error at which the capture ends.

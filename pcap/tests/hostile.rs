@@ -3,19 +3,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use peak_alloc::PeakAlloc;
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
-use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use softroce::wire::cm::Message;
 use softroce::wire::text::PacketLine;
 use softroce_pcap::{LinkType, Reader, Record, Writer, decompressed, dissect};
+use support::{gzip, zstd};
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
@@ -68,16 +68,6 @@ fn as_pcapng(file: &[u8]) -> Vec<u8> {
     writer.into_inner()
 }
 
-fn as_gzip(file: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(file).unwrap();
-    encoder.finish().unwrap()
-}
-
-fn as_zstd(file: &[u8]) -> Vec<u8> {
-    compress_to_vec(file, CompressionLevel::Fastest)
-}
-
 struct Damage(TestRng);
 
 impl Damage {
@@ -119,8 +109,8 @@ fn damaged_captures_are_read_up_to_the_damage() {
         let forms = [
             (pcap.clone(), READER, 1),
             (as_pcapng(&pcap), READER, 1),
-            (as_gzip(&pcap), READER, 1032),
-            (as_zstd(&pcap), READER + WINDOW, 1 << 15),
+            (gzip(&pcap), READER, 1032),
+            (zstd(&pcap), READER + WINDOW, 1 << 15),
         ];
         for (whole, bound, expansion) in forms {
             assert!(read(whole.as_slice()) > 0, "{}", path.display());
