@@ -14,8 +14,8 @@
 //! before it, and the peer needs its device's thread, which may wait for a processor.
 //!
 //! If the delay expires, the following acknowledgements are sent at once, until another attempt. The peer may wait for
-//! them before it sends its next message, as perftest's latency tests do. So they leave in one burst with the response: a
-//! round trip takes four packets then, but two system calls at each end.
+//! them before it sends its next message, as perftest's latency tests do. So they leave with the response, and in its
+//! burst if they fit: a round trip takes four packets then, but one system call to send and one to receive at each end.
 
 use std::time::Duration;
 

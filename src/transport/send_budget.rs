@@ -160,6 +160,13 @@ mod tests {
     }
 
     #[test]
+    fn congestion_window_of_zero_admits_one_burst_at_a_time() {
+        let window = budget(8, false).path;
+        let admits = |in_flight| window.within(Some(0), in_flight).admits(truesize(LEN));
+        assert_eq!([0, 1, truesize(LEN)].map(admits), [true, false, false]);
+    }
+
+    #[test]
     fn only_new_packets_wait_behind_others() {
         let out = Burst::new();
         let mut budget = budget(8, true);

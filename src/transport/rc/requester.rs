@@ -626,14 +626,17 @@ impl Requester {
         let Some(expired) = self.recovery.on_timeout(cx.now, self.outstanding()) else {
             return Ok(());
         };
-        if expired == Expired::Rnr {
-            return Ok(());
+        match expired {
+            Expired::Rnr => return Ok(()),
+            Expired::RetriesExhausted => {
+                cx.counters().timeouts += 1;
+                return Err(TransportError::RetriesExhausted);
+            }
+            Expired::Ack => {
+                cx.counters().timeouts += 1;
+                cx.counters().retries += 1;
+            }
         }
-        cx.counters().timeouts += 1;
-        if expired == Expired::RetriesExhausted {
-            return Err(TransportError::RetriesExhausted);
-        }
-        cx.counters().retries += 1;
         self.miss_flush();
         self.miss_burst(cx);
         self.rewind_to_una(cx, connection);
