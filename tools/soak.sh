@@ -44,7 +44,7 @@ Two programs that exchange messages run under \`roce run\`, on $(nproc) processo
 random moment of its life: while it starts, connects, transfers data or ends. The other must end with an error within its
 time-outs, or wait for its peer if it has no request in flight. Then both start again at the same addresses, and must
 succeed; no file, socket, shared memory or process may be left. \`tools/soak.sh --seconds 10 --kills $kills --seed $seed --write
-docs/KILLS.md\` has written this page.
+docs/KILLS.md\` writes this page.
 
 The columns are the programs that were killed; their peers by outcome: without a peer yet, about to end, ended with an error
 (and the seconds that the slowest of them took), and waiting for a message; and the seconds of the slowest next start.

@@ -15,11 +15,11 @@ pub(crate) fn results() -> Results {
     serde_json::from_str(&read("docs/results.json")).unwrap()
 }
 
-/// What a command has measured: a table, which may have a plot, or a recording.
+/// Measurements of one command: a table, which may have a plot, or a recording.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Figures {
     command: String,
-    /// Of figures in virtual time there is none.
+    /// `None` for figures in virtual time.
     #[serde(flatten)]
     measured: Option<Measured>,
     #[serde(default)]

@@ -253,7 +253,6 @@ impl<'a> Stream<'a> {
     }
 
     /// Returns send request `at` of a queue pair, counted from 0.
-    #[inline]
     fn request(&self, index: usize, at: u64) -> anyhow::Result<SendRequest> {
         let (op, data) = self.message(index, at)?;
         // Number of messages that are complete when this one is.
@@ -265,7 +264,6 @@ impl<'a> Stream<'a> {
     }
 
     /// Returns operation and data of a message.
-    #[inline]
     fn message(&self, qp: usize, count: u64) -> anyhow::Result<(SendOp, SendData)> {
         let (side, size) = (&*self.side, self.run.size);
         let (here, there) =
