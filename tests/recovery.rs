@@ -11,18 +11,20 @@
     reason = "test code"
 )]
 
+#[path = "support/curve.rs"]
+mod curve;
 mod support;
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use curve::{Curve, Point};
 use softroce::engine::Config;
 use softroce::ids::Mtu;
 use softroce::port::sim::{Conditions, FaultDecision, HostConfig};
 use softroce::transport::window::DEFAULT_RECEIVE_BUFFER;
 use softroce::transport::work::{SendOp, WcStatus};
 use softroce::wire::Datagram;
-use support::curve::{self, Curve, Point};
 use support::{Link, World, full_access, pattern, remote, request, sge};
 
 /// One-way delay.

@@ -60,6 +60,8 @@ format() {
 lints() {
     cargo clippy --workspace --features softroce/futures --all-targets -- -D warnings
     cargo clippy --package softroce --no-default-features --all-targets -- -D warnings
+    # Its targets share tests/support with the tests, but not their dependencies.
+    cargo clippy --manifest-path fuzz/Cargo.toml -- -D warnings
 }
 
 # Every combination of features compiles without a warning: by itself, since other packages would add theirs. Each but

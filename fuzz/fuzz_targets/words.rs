@@ -31,6 +31,9 @@ fuzz_target!(|text: &str| {
         assert_eq!(units::bytes(text), Ok(bytes));
         assert!(bytes <= 1 << 31);
     }
+    if let Ok(bytes) = units::full_message(text) {
+        assert!(bytes > 0 && units::message(text) == Ok(bytes));
+    }
     if let Ok(time) = units::seconds(text) {
         assert!(time > Duration::ZERO && units::moment(text) == Ok(time));
     }

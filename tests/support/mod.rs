@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
 pub mod choice;
-pub mod curve;
 pub mod line;
 pub mod replay;
 pub mod script;
