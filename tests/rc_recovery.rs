@@ -149,6 +149,40 @@ fn retransmitted_packet_gives_no_round_trip_time() {
     assert_eq!(unknown, 120, "without a round trip time nothing but the window limits");
 }
 
+/// Returns the packets in flight after a loss on a path with a round trip of 100 µs and no queue. Before that, one
+/// packet was lost, or `reordered`: its first copy is acknowledged 1 µs after the second has been sent.
+fn in_flight_after_a_retransmission(reordered: bool) -> usize {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 8);
+    assert_eq!(t.all(0).len(), 1);
+    t.rx(100, "ACK psn=5 msn=1");
+    t.send(2, 8);
+    t.send(3, 8);
+    assert_eq!(t.all(100).len(), 2);
+    t.rx(200, "NAK_PSN psn=6 msn=1");
+    assert_eq!(t.all(200).len(), 2);
+    let now = if reordered { 201 } else { 300 };
+    t.rx(now, "ACK psn=7 msn=3");
+    t.send(4, 8);
+    t.send(5, 8);
+    assert_eq!(t.all(now).len(), 2);
+    t.rx(now + 100, "NAK_PSN psn=8 msn=3");
+    assert_eq!(t.all(now + 100).len(), 2);
+    t.rx(now + 200, "ACK psn=9 msn=5");
+    for wr_id in 6..=125 {
+        t.send(wr_id, 8);
+    }
+    let sent = t.all(now + 200).len();
+    t.leave();
+    sent
+}
+
+/// A minimum RTT of 1 µs would make a queue of the round trip of 100 µs, and limit the window.
+#[test]
+fn reordered_packet_that_was_retransmitted_leaves_the_minimum_rtt() {
+    assert_eq!([false, true].map(in_flight_after_a_retransmission), [120, 120]);
+}
+
 /// Returns the number of bursts.
 fn bursts(sent: &[Sent]) -> usize {
     let mut bursts: Vec<_> = sent.iter().map(|sent| sent.burst).collect();

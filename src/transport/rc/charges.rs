@@ -45,10 +45,10 @@ impl Charges {
         connection: &Connection,
         una: Psn,
     ) -> Acked {
-        let acked = self.requests.on_ack(una);
+        let acked = self.requests.on_ack(una, cx.now);
         cx.windows.release(connection.window, acked.cost);
         if let Some(responses) = &mut self.responses {
-            cx.windows.release(cx.read_window, responses.on_ack(una).cost);
+            cx.windows.release(cx.read_window, responses.on_ack(una, cx.now).cost);
         }
         acked
     }

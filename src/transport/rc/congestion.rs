@@ -9,9 +9,9 @@
 //! limits how many at once. The two are independent.
 
 use std::fmt::Debug;
-use std::time::Duration;
 
 use crate::time::Instant;
+use crate::transport::in_flight::RoundTrip;
 
 /// A congestion controller. All sizes are in bytes as windows count them.
 pub(super) trait CongestionControl: Debug {
@@ -27,7 +27,7 @@ pub(super) trait CongestionControl: Debug {
     fn on_ack(&mut self, now: Instant, ack: Ack);
 
     /// Handles a loss that a sequence NAK reported.
-    fn on_loss(&mut self, loss: Loss);
+    fn on_loss(&mut self, now: Instant, loss: Loss);
 }
 
 /// An acknowledgement.
@@ -35,11 +35,8 @@ pub(super) trait CongestionControl: Debug {
 pub(super) struct Ack {
     /// Newly acknowledged bytes of whole bursts.
     pub(super) bytes: u64,
-    /// Time since the last acknowledged packet was sent; `None` within a burst, and while packets are
-    /// probed or repeated selectively (Karn's algorithm). In go-back-N it is the time since the last
-    /// transmission: a flight is seldom without a loss where losses are frequent, so there would be
-    /// no other.
-    pub(super) round_trip: Option<Duration>,
+    /// Round trip of the last acknowledged packet; `None` within a burst.
+    pub(super) round_trip: Option<RoundTrip>,
 }
 
 /// A loss.
@@ -47,8 +44,9 @@ pub(super) struct Ack {
 pub(super) struct Loss {
     /// Bytes in flight when the loss was detected, the lost packet included.
     pub(super) in_flight: u64,
-    /// Time since the lost packet was sent.
-    pub(super) sent_ago: Duration,
+    /// Time since the lost packet was sent. A packet that was sent after it caused the NAK, so this
+    /// is at least a round trip.
+    pub(super) round_trip: RoundTrip,
     /// The peer keeps packets after a lost one, so that only one packet is lost.
     pub(super) peer_keeps_data: bool,
 }

@@ -100,9 +100,6 @@ impl Requester {
         if self.snd_una == before {
             return;
         }
-        // During retransmission it is ambiguous which of two transmissions is acknowledged (Karn's
-        // algorithm).
-        let is_ambiguous = self.recovery.is_probing();
         self.peer.bursts.acknowledged(self.snd_una);
         let snd_nxt = self.snd_nxt();
         if snd_nxt.next().is_before(self.snd_una) {
@@ -114,8 +111,7 @@ impl Requester {
             // retransmission.
             self.place_cursor();
         }
-        let Acked { cost, sent_at } = self.charges.on_ack(cx, connection, self.snd_una);
-        let round_trip = sent_at.filter(|_| !is_ambiguous).map(|sent_at| cx.now - sent_at);
+        let Acked { cost, round_trip } = self.charges.on_ack(cx, connection, self.snd_una);
         self.congestion.on_ack(cx.now, Ack { bytes: cost, round_trip });
         let is_outstanding = self.snd_una.is_before(snd_nxt);
         self.recovery.on_ack(cx.now, self.snd_una, is_outstanding);
@@ -243,12 +239,10 @@ impl Requester {
         }
         cx.counters().retries += 1;
         let requests = self.charges.requests();
-        if let Some(sent_at) = requests.oldest_sent_at() {
-            self.congestion.on_loss(Loss {
-                in_flight: requests.total(),
-                sent_ago: cx.now - sent_at,
-                peer_keeps_data: self.recovery.peer_keeps_data(),
-            });
+        if let Some(round_trip) = requests.oldest_round_trip(cx.now) {
+            let in_flight = requests.total();
+            let peer_keeps_data = self.recovery.peer_keeps_data();
+            self.congestion.on_loss(cx.now, Loss { in_flight, round_trip, peer_keeps_data });
         }
         self.rewind_to_una(cx, connection);
         Ok(())
