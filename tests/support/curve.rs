@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 /// Measurements of one operation.
 #[derive(Debug)]
-pub struct Curve {
+pub(crate) struct Curve {
     pub name: String,
     pub points: Vec<Point>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Point {
+pub(crate) struct Point {
     pub loss: f64,
     /// Goodput in bytes per second.
     pub found: f64,
@@ -30,7 +30,7 @@ const RATIOS: &str = "recovery-of-ideal";
 const TOLERANCE: f64 = 0.1;
 
 /// Writes the tables into `docs/results.json`.
-pub fn publish(curves: &[Curve]) {
+pub(crate) fn publish(curves: &[Curve]) {
     let mut results = read();
     results[GOODPUTS] = goodputs(curves);
     results[RATIOS] = ratios(curves);
@@ -38,7 +38,7 @@ pub fn publish(curves: &[Curve]) {
 }
 
 /// Returns the rows of the published tables with a value that differs from that of these curves.
-pub fn differences(curves: &[Curve]) -> Vec<String> {
+pub(crate) fn differences(curves: &[Curve]) -> Vec<String> {
     let published = read();
     let mut found = Vec::new();
     for (name, table) in [(GOODPUTS, goodputs(curves)), (RATIOS, ratios(curves))] {
