@@ -372,7 +372,7 @@ impl Shard {
     /// [`unregister_waiter`](Self::unregister_waiter).
     pub(crate) fn register_waiter(&self) {
         if self.progress.register_task() {
-            self.thread.event_fd.ring();
+            self.wake(&self.thread);
         }
     }
 
@@ -520,6 +520,10 @@ impl Shard {
         until: Option<Instant>,
         now: Instant,
     ) -> Woken {
+        if sleeper.event_fd.is_lost() {
+            self.fail(DeviceError::SocketClosed);
+            return Woken::Closed;
+        }
         let timeout = until.map(|until| until - now);
         let listener = sleeper.listener.get();
         let also = listener.and_then(|listener| listener.descriptor());
@@ -562,14 +566,60 @@ impl<T> Drop for DriverGuard<'_, T> {
         let shard = self.shard;
         self.queue.set_driven(shard.set(), false);
         if shard.progress.leave_driver() {
-            shard.thread.event_fd.ring();
+            shard.wake(&shard.thread);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::fd::{OwnedFd, RawFd};
+    use std::os::unix::net::UnixStream;
+
     use super::*;
+    use crate::port::EventFd;
+    use crate::runtime::shard::tests::shard;
+
+    /// Sleeps on the port with the eventfd of the device's thread, which is readable.
+    fn sleep_on_port(shard: &Shard) -> Woken {
+        shard.thread.event_fd.ring();
+        shard.sleep(&shard.thread, true, None, Instant::ZERO)
+    }
+
+    #[test]
+    fn descriptor_that_stays_closed_fails_the_device() {
+        let (shard, _, _) = shard([10, 255, 1, 17]);
+        for is_last in [false, true] {
+            // A process has no descriptor with this number.
+            shard.port_descriptors().push(RawFd::MAX);
+            for _ in 0..MAX_CLOSED_SLEEPS {
+                assert_eq!(sleep_on_port(&shard), Woken::Closed);
+            }
+            assert_eq!(shard.check(), Ok(()));
+            if !is_last {
+                // A turn has replaced it.
+                shard.port_descriptors().pop();
+                assert_eq!(sleep_on_port(&shard), Woken::Ready);
+            }
+        }
+        sleep_on_port(&shard);
+        assert_eq!(shard.check(), Err(DeviceError::SocketClosed));
+    }
+
+    #[test]
+    fn lost_eventfd_fails_the_device() {
+        for sleeps in [false, true] {
+            let (mut shard, _, _) = shard([10, 255, 1, 18]);
+            let (foreign, _program) = UnixStream::pair().unwrap();
+            shard.thread.event_fd = EventFd::replaced_by(File::from(OwnedFd::from(foreign)));
+            match sleeps {
+                true => assert_eq!(sleep_on_port(&shard), Woken::Closed),
+                false => shard.wake(&shard.thread),
+            }
+            assert_eq!(shard.check(), Err(DeviceError::SocketClosed), "{sleeps}");
+        }
+    }
 
     #[test]
     fn stay_on_the_socket_doubles_while_packets_wait() {

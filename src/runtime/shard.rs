@@ -306,10 +306,10 @@ impl Shard {
         }
         wakers.into_iter().for_each(Waker::wake);
         let wakes = if moved { wakes | self.set() } else { wakes };
-        self.each(wakes, |shard| shard.driver.event_fd.ring());
+        self.each(wakes, |shard| shard.wake(&shard.driver));
         if moved {
             // A sleeping thread sleeps on the old descriptors.
-            self.thread.event_fd.ring();
+            self.wake(&self.thread);
         }
         if let Some(events) = cm_events {
             self.deliver_cm_events(&events);
@@ -350,10 +350,14 @@ impl Shard {
     }
 
     fn wake_sleeper(&self) {
-        if self.driver.sleep.get().is_some() {
-            self.driver.event_fd.ring();
-        } else {
-            self.thread.event_fd.ring();
+        self.wake(if self.driver.sleep.get().is_some() { &self.driver } else { &self.thread });
+    }
+
+    /// Wakes a thread. Fails the device if other code of the process has closed the descriptor for that.
+    pub(super) fn wake(&self, sleeper: &Sleeper) {
+        sleeper.event_fd.ring();
+        if sleeper.event_fd.is_lost() {
+            self.fail(DeviceError::SocketClosed);
         }
     }
 
@@ -439,7 +443,7 @@ impl Shard {
         wakers.into_iter().for_each(Waker::wake);
         cm_events.fail();
         for event_fd in [&self.driver.event_fd, &self.thread.event_fd] {
-            // The program may have closed all descriptors, and the number may be that of one of its files.
+            // The program may have closed all descriptors just now, and the number may be that of one of its files.
             if event_fd.is_own() {
                 event_fd.ring();
             }
@@ -524,7 +528,7 @@ impl AtomicDeadline {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::os::fd::AsFd;
     use std::thread;
 
@@ -541,7 +545,7 @@ mod tests {
     use crate::transport::work::{RecvRequest, SendRequest, WcStatus};
 
     /// Returns a shard without a thread that has a message to receive, and the sender.
-    fn shard(ip: [u8; 4]) -> (Shard, Shared, Arc<Ring>) {
+    pub(in crate::runtime) fn shard(ip: [u8; 4]) -> (Shard, Shared, Arc<Ring>) {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         b.core.post_recvs(Instant::ZERO, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();
         a.core

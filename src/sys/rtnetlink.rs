@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use libc::c_int;
 use socket2::Socket;
 
+use super::OwnDescriptor;
 use super::netlink::{self, Message, attributes, u16_at, u32_at};
 
 /// Maximum number of reads for one answer.
@@ -55,7 +56,7 @@ pub(crate) enum Neighbour {
 /// A socket of the netlink protocol `NETLINK_ROUTE`.
 #[derive(Debug)]
 pub(crate) struct RtNetlink {
-    socket: Socket,
+    socket: OwnDescriptor<Socket>,
     /// Sequence number of the last request.
     sequence: Cell<u32>,
 }
@@ -63,7 +64,17 @@ pub(crate) struct RtNetlink {
 impl RtNetlink {
     /// Opens the socket.
     pub(crate) fn open() -> io::Result<Self> {
-        Ok(Self { socket: netlink::open(libc::NETLINK_ROUTE)?, sequence: Cell::new(0) })
+        let socket = netlink::open(libc::NETLINK_ROUTE).map(OwnDescriptor::new)?;
+        Ok(Self { socket, sequence: Cell::new(0) })
+    }
+
+    /// Opens the socket again if other code of the process has closed it. Without another one requests fail.
+    pub(crate) fn reopen_if_lost(&mut self) {
+        if !self.socket.is_own()
+            && let Ok(reopened) = Self::open()
+        {
+            *self = reopened;
+        }
     }
 
     /// Returns the link address of an Ethernet or loopback interface; `None` for other interfaces, and if there is
@@ -118,9 +129,12 @@ impl RtNetlink {
 
     /// Sends a request and returns its sequence number.
     fn send(&self, kind: u16, body: &[u8], attributes: &[(u16, &[u8])]) -> io::Result<u32> {
+        if !self.socket.is_own() {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
         let sequence = self.sequence.get().wrapping_add(1);
         self.sequence.set(sequence);
-        (&self.socket).write_all(&netlink::request(kind, sequence, body, attributes))?;
+        (&*self.socket).write_all(&netlink::request(kind, sequence, body, attributes))?;
         Ok(sequence)
     }
 
@@ -138,7 +152,7 @@ impl RtNetlink {
         let sequence = self.send(kind, body, attributes)?;
         let mut answer = vec![0; MAX_ANSWER_BYTES];
         for _ in 0..MAX_READS {
-            let len = match (&self.socket).read(&mut answer) {
+            let len = match (&*self.socket).read(&mut answer) {
                 Ok(len) => len,
                 // An answer was lost for lack of space. The kernel reports that once; it may have been another answer.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => continue,

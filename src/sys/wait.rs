@@ -101,6 +101,11 @@ impl Readiness {
         Ok(Self(OwnDescriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)))
     }
 
+    /// Returns whether the descriptor still is that of an epoll instance or another file without an inode.
+    pub(crate) fn is_own(&self) -> bool {
+        self.0.is_own()
+    }
+
     /// Adds a descriptor under the name `token`. It is out again when every process that has it has closed it.
     pub(crate) fn add(&self, descriptor: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         let token = epoll::EventData::new_u64(token);

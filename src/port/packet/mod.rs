@@ -221,6 +221,7 @@ impl<P: Port> Datapath for PacketPort<P> {
 
 impl<P: Port> Control for PacketPort<P> {
     fn poll_link(&mut self) -> Option<LinkState> {
+        self.sockets.check();
         let state = self.below.poll_link()?;
         self.has_address = self.follow(state.interface) && state.has_address;
         Some(LinkState { running: state.running && self.has_address, ..state })

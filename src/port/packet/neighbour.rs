@@ -74,6 +74,7 @@ impl Neighbours {
     /// Moves to another interface, or to a changed one. Returns `false` if it is not Ethernet, or does not exist.
     pub(super) fn follow(&mut self, interface: u32) -> bool {
         self.known.clear();
+        self.netlink.reopen_if_lost();
         let Ok(Some(link_address)) = self.netlink.link_address(interface) else { return false };
         (self.interface, self.link_address) = (interface, link_address);
         true
@@ -85,6 +86,7 @@ impl Neighbours {
         if let Some(known) = known.filter(|known| now < known.until) {
             return known.route;
         }
+        self.netlink.reopen_if_lost();
         let mut share = known.map(|known| known.share).unwrap_or_default();
         let hop = self.next_hop(destination).ok().flatten();
         let found = hop.map(|hop| {

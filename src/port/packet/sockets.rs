@@ -1,7 +1,6 @@
 //! Packet sockets: one of the interface, and one of `lo`, which carries packets of this host to itself.
 
 use std::io;
-use std::mem;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -13,7 +12,7 @@ use crate::port::PortConfig;
 use crate::port::shared::bpf::DROP;
 use crate::port::shared::frame;
 use crate::port::shared::receive_buffer::size_receive_buffer;
-use crate::sys;
+use crate::sys::{self, OwnDescriptor};
 
 /// Index of `lo`: the first interface of each namespace.
 const LOOPBACK: u32 = 1;
@@ -28,7 +27,9 @@ pub(super) struct Sockets {
     /// Shard that gets the packets.
     shard: u8,
     /// Socket of the interface, which also sends, and socket of `lo`.
-    sockets: SmallVec<[Socket; 2]>,
+    sockets: SmallVec<[OwnDescriptor<Socket>; 2]>,
+    /// Other code of the process has closed a socket.
+    is_lost: bool,
     /// Interface of the first socket.
     interface: u32,
     /// Index of the socket that the next call receives from first.
@@ -39,9 +40,9 @@ pub(super) struct Sockets {
 impl Sockets {
     /// Opens unbound sockets.
     pub(super) fn new(ip: IpAddr, shard: u8) -> io::Result<Self> {
-        let sockets = [raw()?, raw()?].into();
+        let sockets = [raw()?, raw()?].map(OwnDescriptor::new).into();
         let frame = vec![0; frame::MAX_FRAME_LEN].into_boxed_slice();
-        Ok(Self { ip, shard, sockets, interface: 0, first: 0, frame })
+        Ok(Self { ip, shard, sockets, is_lost: false, interface: 0, first: 0, frame })
     }
 
     /// Configures the sockets and starts to receive on this interface.
@@ -78,8 +79,19 @@ impl Sockets {
         Ok(())
     }
 
+    /// Checks that the descriptors still are those of the sockets. Otherwise every later call of [`send`](Self::send) and
+    /// [`receive`](Self::receive) fails, so that the program keeps the data of its own files.
+    pub(super) fn check(&mut self) {
+        self.is_lost |= !self.sockets.iter().all(OwnDescriptor::is_own);
+    }
+
+    fn fail_if_lost(&self) -> io::Result<()> {
+        if self.is_lost { Err(io::Error::from_raw_os_error(libc::EBADF)) } else { Ok(()) }
+    }
+
     /// Sends a frame in two parts on the interface.
     pub(super) fn send(&self, head: &[u8], payload: &[u8]) -> io::Result<()> {
+        self.fail_if_lost()?;
         let socket = self.sockets.first().ok_or(io::ErrorKind::NotConnected)?;
         socket.send_vectored(&[io::IoSlice::new(head), io::IoSlice::new(payload)]).map(drop)
     }
@@ -90,6 +102,7 @@ impl Sockets {
         most: usize,
         sink: &mut dyn FnMut(&[u8]),
     ) -> io::Result<usize> {
+        self.fail_if_lost()?;
         let mut count = 0;
         let sockets = if self.interface == LOOPBACK { 1 } else { self.sockets.len() };
         // Alternates the first socket, so that a flood on one does not starve the other.
@@ -97,17 +110,7 @@ impl Sockets {
         for turn in 0..sockets {
             let index = (self.first + turn) % sockets;
             while count < most {
-                let len = match read(&self.sockets[index], &mut self.frame) {
-                    Ok(Some(len)) => len,
-                    Ok(None) => break,
-                    Err(error) => {
-                        if sys::is_closed(&error) {
-                            // Other code has closed the descriptor, and the number may belong to another file by now.
-                            mem::forget(self.sockets.swap_remove(index));
-                        }
-                        return Err(error);
-                    }
-                };
+                let Some(len) = read(&self.sockets[index], &mut self.frame)? else { break };
                 count += 1;
                 sink(self.frame.get(..len).unwrap_or_default());
             }
@@ -126,7 +129,7 @@ impl Sockets {
     }
 
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.sockets.iter().map(Socket::as_fd)
+        self.sockets.iter().map(OwnDescriptor::as_fd)
     }
 }
 
@@ -146,5 +149,42 @@ fn read(mut socket: &Socket, frame: &mut [u8]) -> io::Result<Option<usize>> {
             Some(libc::EINVAL) => Ok(Some(0)),
             _ => Err(error),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    use super::*;
+
+    /// Sockets of the program, which needs no privileges, stand for packet sockets.
+    #[test]
+    fn socket_of_the_program_is_neither_received_from_nor_sent_to() {
+        let ip = Ipv4Addr::LOCALHOST;
+        let [closed, foreign, peer] = [(); 3].map(|()| UdpSocket::bind((ip, 0)).unwrap());
+        foreign.connect(peer.local_addr().unwrap()).unwrap();
+        peer.connect(foreign.local_addr().unwrap()).unwrap();
+        peer.set_nonblocking(true).unwrap();
+        let program = foreign.try_clone().unwrap();
+        peer.send(b"data").unwrap();
+        let lost = OwnDescriptor::replaced_by(Socket::from(foreign), closed.as_fd());
+        let mut sockets = Sockets {
+            ip: ip.into(),
+            shard: 0,
+            sockets: [lost].into_iter().collect(),
+            is_lost: false,
+            interface: LOOPBACK,
+            first: 0,
+            frame: vec![0; frame::MAX_FRAME_LEN].into_boxed_slice(),
+        };
+        sockets.check();
+        let received = sockets.receive(1, &mut |_| panic!("a frame"));
+        assert!(sys::is_closed(&received.unwrap_err()));
+        assert!(sys::is_closed(&sockets.send(b"head", b"payload").unwrap_err()));
+        drop(sockets);
+        let mut data = [0; 5];
+        assert_eq!(program.recv(&mut data).unwrap(), 4);
+        assert_eq!(peer.recv(&mut data).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 }

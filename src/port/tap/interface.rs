@@ -12,7 +12,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::config::TapConfig;
 use super::open_error::OpenError;
-use crate::sys::{self, Readiness, Watch, WatchLost};
+use crate::sys::{self, OwnDescriptor, Readiness, Watch, WatchLost};
 
 /// Device of TAP interfaces.
 const TUN: &str = "/dev/net/tun";
@@ -28,9 +28,11 @@ const CHANGES_TOKEN: u64 = 1;
 /// A TAP, attached or deleted.
 #[derive(Debug)]
 pub(super) struct Interface {
-    tun: File,
+    tun: OwnDescriptor<File>,
+    /// Other code of the process has closed `tun` or the epoll instance.
+    is_lost: bool,
     /// Socket for requests about interfaces.
-    socket: Socket,
+    socket: OwnDescriptor<Socket>,
     watch: Watch,
     readiness: Readiness,
     name: String,
@@ -63,7 +65,18 @@ impl Interface {
         if let Some(changes) = watch.as_fd() {
             readiness.add(changes, CHANGES_TOKEN).map_err(os("epoll"))?;
         }
-        Ok(Self { tun, socket, watch, readiness, name, is_attached: true, state })
+        let (tun, socket) = (OwnDescriptor::new(tun), OwnDescriptor::new(socket));
+        Ok(Self { tun, is_lost: false, socket, watch, readiness, name, is_attached: true, state })
+    }
+
+    /// Checks that the descriptors still are those of the port's files. Otherwise every later call of [`send`](Self::send)
+    /// and [`receive`](Self::receive) fails, so that the program keeps the data of its own files.
+    pub(super) fn check(&mut self) {
+        self.is_lost |= !self.tun.is_own() || !self.readiness.is_own();
+    }
+
+    fn fail_if_lost(&self) -> io::Result<()> {
+        if self.is_lost { Err(io::Error::from_raw_os_error(libc::EBADF)) } else { Ok(()) }
     }
 
     /// Returns whether the system has reported a change since the last call.
@@ -118,7 +131,8 @@ impl Interface {
 
     /// Sends a frame in two parts.
     pub(super) fn send(&self, head: &[u8], payload: &[u8]) -> io::Result<()> {
-        (&self.tun).write_vectored(&[IoSlice::new(head), IoSlice::new(payload)]).map(drop).map_err(
+        self.fail_if_lost()?;
+        (&*self.tun).write_vectored(&[IoSlice::new(head), IoSlice::new(payload)]).map(drop).map_err(
             |error| match error.raw_os_error() {
                 // The interface is down or deleted.
                 Some(libc::EIO | libc::EBADFD) => io::Error::from_raw_os_error(libc::ENETDOWN),
@@ -129,7 +143,8 @@ impl Interface {
 
     /// Reads the next frame and returns its length; `None` if there is none.
     pub(super) fn receive(&self, frame: &mut [u8]) -> io::Result<Option<usize>> {
-        match (&self.tun).read(frame) {
+        self.fail_if_lost()?;
+        match (&*self.tun).read(frame) {
             Ok(len) => Ok(Some(len)),
             Err(error) => match error.raw_os_error() {
                 // The interface is deleted; the link state reports that.

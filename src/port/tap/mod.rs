@@ -380,6 +380,7 @@ impl Control for TapPort {
     }
 
     fn poll_link(&mut self) -> Option<LinkState> {
+        self.interface.check();
         if !self.is_watched || self.interface.has_changed() {
             self.is_watched = true;
             self.update_state();
