@@ -51,7 +51,7 @@ mod wire_of_tests;
 mod xrcd;
 
 pub use self::core::LinkCounters;
-pub use crate::sys::{PerProcess, generation};
+pub use crate::sys::{PerProcess, generation, handle_faults, read_program, write_program};
 pub use clock::{now, wall_clock};
 pub use counters::DeviceCounters;
 pub use device_error::DeviceError;

@@ -325,6 +325,35 @@ pub(crate) fn can_copy() -> io::Result<()> {
     Err(io::Error::new(error.kind(), format!("process_vm_readv: {error}")))
 }
 
+/// Puts the [handler](super::fault) of missing pages in front of the program's, so that [`read_program`] and
+/// [`write_program`] need no system calls.
+pub fn handle_faults() {
+    fault::install();
+}
+
+/// Copies memory of the program from any address to `to`.
+///
+/// # Errors
+/// `EFAULT` when a page is missing or not readable.
+///
+/// # Safety
+/// The bytes that are mapped at `address` may be read, as memory shared with another process.
+pub unsafe fn read_program(address: usize, to: &mut [u8]) -> io::Result<()> {
+    if read_some(address, to) == to.len() { Ok(()) } else { Err(fault()) }
+}
+
+/// Copies `from` to memory of the program at any address.
+///
+/// # Errors
+/// `EFAULT` when a page is missing or not writable; the bytes before it may be written.
+///
+/// # Safety
+/// The bytes that are mapped at `address` may be overwritten, as memory shared with another process.
+pub unsafe fn write_program(address: usize, from: &[u8]) -> io::Result<()> {
+    // SAFETY: as the caller promises.
+    unsafe { write(address, from) }
+}
+
 /// Copies from `from` on, as far as pages are mapped, and returns the number of bytes.
 fn read_some(from: usize, to: &mut [u8]) -> usize {
     if fault::is_ready() {

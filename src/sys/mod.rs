@@ -87,6 +87,8 @@ pub(crate) use interface::{
     set_link_up, set_mtu, set_queue_len, tap_name,
 };
 #[cfg(feature = "runtime")]
+pub use memory::{handle_faults, read_program, write_program};
+#[cfg(feature = "runtime")]
 pub(crate) use messages::{
     MAX_MESSAGES, Received, RecvBatch, SendMsg, receive_descriptor, receive_error, send_descriptor,
     send_many, send_one, send_to_peer,

@@ -1,13 +1,14 @@
 //! Descriptors of `/dev/infiniband/rdma_cm`, the character device of the connection manager. Our libibverbs answers in
 //! the place of the kernel.
 //!
-//! A set in shared memory marks these descriptors. Each function looks into it before anything else, takes no lock for
+//! A set in memory of its own marks these descriptors. Each function looks into it before anything else, takes no lock for
 //! it, and passes calls for other descriptors to libc. A child of `fork` has an empty set: the kernel fills its copy with
-//! zeros. A child of `vfork` has the memory of its parent, but another process ID, and ends no channel of the parent.
+//! zeros. A child of `vfork` has the memory of its parent, as it has the descriptors, but another process ID, and ends no
+//! channel of the parent.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 
 use libc::{mode_t, size_t, ssize_t};
 
@@ -17,6 +18,8 @@ use crate::next::{Next, fail};
 /// The marked descriptors, in memory of its own.
 struct Channels {
     descriptors: DescriptorSet,
+    /// Whether a child of `fork` has an empty set.
+    is_wiped: AtomicBool,
     /// The process that has opened them.
     opener: AtomicI32,
 }
@@ -33,9 +36,12 @@ fn map() -> *mut Channels {
     if mapped == libc::MAP_FAILED {
         return ptr::null_mut();
     }
+    let channels: *mut Channels = mapped.cast();
     // SAFETY: the memory from above. Before Linux 4.14, a child keeps the marks, and the process ID tells them apart.
-    unsafe { libc::madvise(mapped, len, libc::MADV_WIPEONFORK) };
-    mapped.cast()
+    let is_wiped = unsafe { libc::madvise(mapped, len, libc::MADV_WIPEONFORK) } == 0;
+    // SAFETY: the memory from above; zeros are a value of its type.
+    unsafe { (*channels).is_wiped.store(is_wiped, Ordering::Relaxed) };
+    channels
 }
 
 fn channels() -> Option<&'static Channels> {
@@ -64,14 +70,23 @@ impl Channels {
 
 /// Returns the channels if `fd` is one of them.
 #[inline]
-fn channel(fd: c_int) -> Option<&'static Channels> {
-    let channels = channels().filter(|channels| channels.descriptors.contains(fd))?;
-    channels.is_own().then_some(channels)
+fn marked(fd: c_int) -> Option<&'static Channels> {
+    channels().filter(|channels| channels.descriptors.contains(fd))
+}
+
+/// Returns whether `fd` is a channel: of this process, or in a child of `vfork` of its parent. Each command asks, so this
+/// is no system call.
+#[inline]
+fn is_channel(fd: c_int) -> bool {
+    let is_usable =
+        |channels: &Channels| channels.is_wiped.load(Ordering::Relaxed) || channels.is_own();
+    marked(fd).is_some_and(is_usable)
 }
 
 /// Ends the mark of a descriptor, and destroys its channel.
 fn end(fd: c_int) {
-    if channel(fd).is_some_and(|channels| channels.descriptors.remove(fd)) {
+    let is_ended = |channels: &Channels| channels.is_own() && channels.descriptors.remove(fd);
+    if marked(fd).is_some_and(is_ended) {
         destroy(fd);
     }
 }
@@ -172,10 +187,10 @@ macro_rules! next {
 
 functions! {
     write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
-        match channel(fd).and_then(|_| WRITE.get()) {
+        match WRITE.get() {
             // SAFETY: of our libibverbs, and of this type, with the arguments of the program.
-            Some(write) => unsafe { write(fd, from, len) },
-            None => next!(write(fd, from, len)),
+            Some(write) if is_channel(fd) => unsafe { write(fd, from, len) },
+            _ => next!(write(fd, from, len)),
         }
     }
 
@@ -254,7 +269,7 @@ fn end_between(first: c_uint, last: c_uint) {
 /// Describes a channel as a character device, which every process may open; other descriptors stay as libc has
 /// described them.
 fn described(fd: c_int, to: *mut libc::stat, result: c_int) -> c_int {
-    if result == 0 && channel(fd).is_some() {
+    if result == 0 && is_channel(fd) {
         // SAFETY: libc has just written there. On machines of 64 bits both structures of `stat` are one.
         let to = unsafe { &mut *to };
         to.st_mode = libc::S_IFCHR | ACCESS;

@@ -24,18 +24,20 @@ pub(super) fn get(command: &Command) -> Result<(), Errno> {
     command.check_room(OLDEST_EVENT)?;
     let response = command.body::<u64>()?;
     command.check_writable::<EventAnswer<UdParam>>(response)?;
-    let fd = descriptor(command.fd).ok_or_else(|| Errno::invalid("the descriptor is negative"))?;
-    let limit = wait_limit(fd)?;
     loop {
         // Events of ids that are gone: they may own ids, and are dropped without the lock.
         let mut discarded = Vec::new();
         let delivered = deliver(&mut lock(tables()), command, response, &mut discarded);
         drop(discarded);
-        match (delivered, limit) {
-            (Some(result), _) => return result,
-            (None, Some(Duration::ZERO)) => return Err(Errno::AGAIN),
-            (None, limit) => command.channel.events.wait_ready_interruptible(limit)?,
+        if let Some(result) = delivered {
+            return result;
         }
+        let fd = descriptor(command.fd);
+        let limit = wait_limit(fd.ok_or_else(|| Errno::invalid("the descriptor is negative"))?)?;
+        if limit == Some(Duration::ZERO) {
+            return Err(Errno::AGAIN);
+        }
+        command.channel.events.wait_ready_interruptible(limit)?;
     }
 }
 

@@ -24,6 +24,7 @@ use std::os::fd::{AsFd, IntoRawFd};
 use nix::errno::Errno as System;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use softroce::runtime::handle_faults;
 use softroce::verbs::cm::EventChannel;
 
 use crate::abi::CmHeader;
@@ -37,6 +38,8 @@ use tables::{Channel, tables};
 pub(crate) extern "C" fn open(flags: c_int) -> c_int {
     int_or_minus_one(|| {
         let flags = OFlag::from_bits_retain(flags);
+        // Commands are copied without system calls from now on.
+        handle_faults();
         let events = EventChannel::with_opener(open::open_with)?;
         let cloexec = match flags.contains(OFlag::O_CLOEXEC) {
             true => EpollCreateFlags::EPOLL_CLOEXEC,

@@ -11,7 +11,7 @@ use crate::sys::{Woken, sleep_on};
 use crate::time::Instant;
 use crate::verbs::Context;
 use crate::verbs::cm::Error;
-use crate::verbs::cm::device::Opener;
+use crate::verbs::cm::device::{Opener, OwnDevice};
 use crate::verbs::cm::event::EventKind;
 use crate::verbs::cm::inner::{ChannelInner, Id, Owner, Queued};
 
@@ -137,7 +137,7 @@ impl Events {
                 events: Queue::new(usize::MAX),
                 event_fd: OnceLock::new(),
                 wakers: Wakers::new(),
-                opener,
+                own: Arc::new(OwnDevice::new(opener)),
                 receivers: Mutex::default(),
             }),
         }

@@ -5,15 +5,48 @@
 //! does not decide: libfabric binds to every address of the machine to find those with a device.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use crate::port::udp::Route;
 use crate::runtime::{OwnAddress, find_device};
+use crate::sync::Mutex;
 use crate::sys::is_of_host;
 use crate::verbs::cm::Error;
+use crate::verbs::context::ContextInner;
 use crate::verbs::{self, Context, Mtu, OpenOptions};
 
 /// A function that opens the device of a process. The argument returns the options, which the function may add to.
 pub type Opener = fn(&dyn Fn() -> OpenOptions) -> Result<Context, verbs::Error>;
+
+/// The device of a process that names no address, as the ids of a channel have it: an id opens it, and the later ones share
+/// the context.
+#[derive(Debug)]
+pub(super) struct OwnDevice {
+    opener: Opener,
+    context: Mutex<Weak<ContextInner>>,
+}
+
+impl OwnDevice {
+    pub(super) const fn new(opener: Opener) -> Self {
+        Self { opener, context: Mutex::new(Weak::new()) }
+    }
+
+    /// Opens the device, or returns a handle on it.
+    fn open(&self, address: OwnAddress) -> Result<Context, verbs::Error> {
+        let known = self.context().upgrade();
+        let is_usable = |inner: &Arc<ContextInner>| inner.device.shards.first().check().is_ok();
+        if let Some(inner) = known.filter(is_usable) {
+            return Ok(Context { inner });
+        }
+        let opened = (self.opener)(&|| OpenOptions::default().own(address))?;
+        *self.context() = Arc::downgrade(&opened.inner);
+        Ok(opened)
+    }
+
+    fn context(&self) -> MutexGuard<'_, Weak<ContextInner>> {
+        self.context.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// How an id gets its device.
 #[derive(Clone, Debug)]
@@ -21,13 +54,13 @@ pub(super) struct Choice {
     /// The device that the program has chosen.
     pub(super) chosen: Option<Context>,
     /// Opens the device otherwise.
-    pub(super) opener: Opener,
+    pub(super) own: Arc<OwnDevice>,
 }
 
 impl Choice {
     /// Opens the device of a process that names no address, or returns another handle on it.
     fn open_own(&self, address: OwnAddress) -> Result<Context, verbs::Error> {
-        (self.opener)(&|| OpenOptions::default().own(address))
+        self.own.open(address)
     }
 }
 
@@ -121,14 +154,16 @@ pub(super) fn route(
 ) -> Result<(IpAddr, SocketAddr), Error> {
     let ip = destination.ip();
     let of_version = |gid: IpAddr| gid.is_ipv4() == ip.is_ipv4();
-    let ips = context.inner.device.gids.iter().map(|gid| gid.ip());
-    let ips: Vec<_> = ips.filter(|ip| of_version(*ip)).collect();
-    let first = *ips.first().ok_or(Error::NoSource { destination: ip })?;
-    let is_ours = ip.is_unspecified() || (ip.is_loopback() && !ips.iter().any(IpAddr::is_loopback));
+    let gids = &context.inner.device.gids;
+    let mut ips = gids.iter().map(|gid| gid.ip()).filter(|ip| of_version(*ip));
+    let first = ips.clone().next().ok_or(Error::NoSource { destination: ip })?;
+    let is_ours =
+        ip.is_unspecified() || (ip.is_loopback() && !ips.clone().any(|ip| ip.is_loopback()));
     let mut source = first;
-    if ips.len() > 1
+    // A table of few addresses repeats them.
+    if ips.clone().any(|ip| ip != first)
         && let Ok(route) = Route::to(ip, None)
-        && ips.contains(&route.source)
+        && ips.any(|ip| ip == route.source)
     {
         source = route.source;
     }

@@ -14,7 +14,7 @@ use crate::sync::Mutex;
 use crate::sync::wakers::Wakers;
 use crate::time::AckTimeout;
 use crate::verbs::Context;
-use crate::verbs::cm::device::{Choice, Opener};
+use crate::verbs::cm::device::{Choice, OwnDevice};
 use crate::verbs::cm::event::{EventKind, MulticastGroup, MulticastId};
 
 /// An event that waits in a channel.
@@ -40,8 +40,8 @@ pub(super) struct ChannelInner {
     pub(super) events: Queue<Queued>,
     pub(super) event_fd: OnceLock<Arc<EventFd>>,
     pub(super) wakers: Wakers,
-    /// Opens the device of ids without one.
-    pub(super) opener: Opener,
+    /// The device of ids without one.
+    pub(super) own: Arc<OwnDevice>,
     pub(super) receivers: Mutex<Receivers>,
 }
 
@@ -277,7 +277,8 @@ impl IdInner {
 
     /// Returns how this id gets its device.
     pub(super) fn choice(&self) -> Choice {
-        Choice { chosen: lock(&self.chosen).clone(), opener: lock(&self.channel).opener }
+        let own = Arc::clone(&lock(&self.channel).own);
+        Choice { chosen: lock(&self.chosen).clone(), own }
     }
 
     /// Returns another handle, unless the last one has been dropped.
