@@ -49,24 +49,57 @@ pub(super) trait BitField {
     fn show(&self, name: &'static str, show: &mut dyn FnMut(&'static str, Value));
 }
 
+/// Returns whether `len` bits from a bit of a byte on can be a field: whole bytes, or bits of as many bytes as a `u128` has.
+pub(super) const fn is_possible(bit: usize, len: usize) -> bool {
+    let is_whole = bit == 0 && len.is_multiple_of(8);
+    is_whole || bit + len <= u128::BITS as usize
+}
+
+/// Place of a field's bits in the bytes that have them.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Number of the first byte.
+    first: usize,
+    /// Number of bytes, at most those of a `u128`.
+    bytes: usize,
+    /// Number of bits behind the field in its last byte.
+    behind: usize,
+    /// Bits of the field, as low as they can be.
+    mask: u128,
+}
+
+impl Place {
+    /// Number of bytes of the bits of a field.
+    const MAX: usize = size_of::<u128>();
+
+    #[inline]
+    const fn new(at: usize, len: usize) -> Self {
+        let (first, end) = (at / 8, at + len);
+        let bytes = end.div_ceil(8) - first;
+        Self { first, bytes, behind: (first + bytes) * 8 - end, mask: u128::MAX >> (128 - len) }
+    }
+}
+
 impl<T: Field> BitField for T {
+    #[inline]
     fn read(bytes: &[u8], at: usize, len: usize) -> Self {
-        let bit = |bits, at: usize| {
-            let byte = bytes.get(at / 8).copied().unwrap_or_default();
-            bits << 1 | u128::from(byte >> (7 - at % 8) & 1)
-        };
-        Self::from_bits((at..at + len).fold(0, bit))
+        let Place { first, bytes: count, behind, mask } = Place::new(at, len);
+        let mut bits = [0; Place::MAX];
+        let from = bytes.get(first..).unwrap_or_default().iter().take(count);
+        for (to, from) in bits.iter_mut().skip(Place::MAX - count).zip(from) {
+            *to = *from;
+        }
+        Self::from_bits(u128::from_be_bytes(bits) >> behind & mask)
     }
 
+    #[inline]
     fn write(&self, bytes: &mut [u8], at: usize, len: usize) {
-        let bits = self.to_bits();
-        for i in 0..len {
-            let mask = 1 << (7 - (at + i) % 8);
-            let Some(byte) = bytes.get_mut((at + i) / 8) else { return };
-            match bits >> (len - 1 - i) & 1 {
-                0 => *byte &= !mask,
-                _ => *byte |= mask,
-            }
+        let Place { first, bytes: count, behind, mask } = Place::new(at, len);
+        let bits = ((self.to_bits() & mask) << behind).to_be_bytes();
+        let mask = (mask << behind).to_be_bytes();
+        let from = bits.iter().zip(&mask).skip(Place::MAX - count);
+        for (to, (bits, mask)) in bytes.iter_mut().skip(first).zip(from) {
+            *to = *to & !mask | bits;
         }
     }
 
@@ -192,5 +225,44 @@ impl Field for IpAddr {
 
     fn value(self) -> Value {
         Value::Address(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a field bit by bit.
+    fn bits_of(bytes: &[u8], at: usize, len: usize) -> u128 {
+        let bit = |at: usize| u128::from(bytes[at / 8] >> (7 - at % 8) & 1);
+        (at..at + len).fold(0, |bits, at| bits << 1 | bit(at))
+    }
+
+    #[test]
+    fn every_place_is_read_and_written_without_its_neighbours() {
+        let bytes: [u8; 6] = [0xa5, 0x3c, 0x96, 0x0f, 0x71, 0xe2];
+        for (at, len) in (0..16).flat_map(|at| (1..=32).map(move |len| (at, len))) {
+            let read: u32 = BitField::read(&bytes, at, len);
+            assert_eq!(u128::from(read), bits_of(&bytes, at, len), "bit {at}, {len} bits");
+            let mut written = bytes;
+            // Bits that the field does not have are not written.
+            (!read).write(&mut written, at, len);
+            for bit in 0..48 {
+                let is_field = (at..at + len).contains(&bit);
+                let changes = bits_of(&written, bit, 1) != bits_of(&bytes, bit, 1);
+                assert_eq!(changes, is_field, "bit {at}, {len} bits: bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn missing_bytes_are_zeros_and_are_not_written() {
+        let mut bytes = [0xff; 3];
+        let read: u32 = BitField::read(&bytes, 12, 32);
+        assert_eq!(read, 0xfff0_0000);
+        0_u32.write(&mut bytes, 12, 32);
+        assert_eq!(bytes, [0xff, 0xf0, 0]);
+        let nothing: Gid = BitField::read(&[], 0, 128);
+        assert_eq!(nothing, Gid([0; 16]));
     }
 }

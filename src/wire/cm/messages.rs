@@ -6,7 +6,7 @@ use crate::ids::{Gid, Mtu, PKey, QKey, Qpn};
 use crate::psn::Psn;
 use crate::wire::Mad;
 
-use super::field::{BitField, Value};
+use super::field::{BitField, Value, is_possible};
 use super::ids::{CommId, Guid, ServiceId};
 use super::info::Info;
 
@@ -18,6 +18,10 @@ macro_rules! message {
             $($(#[$about:meta])* $field:ident: $type:ty = $byte:literal . $bit:literal [$bits:literal];)*
         }
     )*) => {$(
+        const _: () = {
+            $(assert!(is_possible($bit, $bits));)*
+        };
+
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub struct $name {
