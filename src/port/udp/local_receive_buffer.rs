@@ -1,19 +1,61 @@
 //! The receive buffer of a socket of this machine, from `sock_diag(7)`.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError};
+use std::time::Duration;
 
 use super::recv_queue_probe::RecvQueueProbe;
-use crate::sys::{ProbeError, SocketMemory};
+use crate::sync::Mutex;
+use crate::sys::{PerProcess, ProbeError, SocketMemory, monotonic};
 use crate::time::Instant;
 
-/// Returns the receive buffer of a socket at the RoCEv2 port of `to`, in bytes as its kernel counts them. `None` if no
-/// socket of this machine has the address, or the kernel does not report it.
+/// Time for which an answer counts for further connections to the same address.
+const ANSWER_LIFETIME: Duration = Duration::from_millis(100);
+
+/// Returns the receive buffer of a socket at the RoCEv2 port of `to`, in bytes as its kernel counts them, as it was at most
+/// [`ANSWER_LIFETIME`] ago. `None` if no socket of this machine has the address, or the kernel does not report it.
 pub(crate) fn local_receive_buffer(from: IpAddr, to: IpAddr) -> Option<u64> {
     static UDP_DIAG: UdpDiag = UdpDiag::new();
+    static LAST: PerProcess<Mutex<LastAnswer>> = PerProcess::new(|_| Mutex::default());
 
-    let mut probe = RecvQueueProbe::new();
-    UDP_DIAG.ask(&mut probe, from, to).map(|memory| memory.buffer)
+    let mut last = LAST.get().lock().unwrap_or_else(PoisonError::into_inner);
+    last.or_ask((from, to), Instant::from_nanos(monotonic()), || {
+        let mut probe = RecvQueueProbe::new();
+        UDP_DIAG.ask(&mut probe, from, to).map(|memory| memory.buffer)
+    })
+}
+
+/// The last receive buffer that the kernel has reported: a program that makes many connections at once asks for the same
+/// again and again.
+#[derive(Debug, Default)]
+struct LastAnswer(Option<Answer>);
+
+#[derive(Debug)]
+struct Answer {
+    /// Source and destination.
+    of: (IpAddr, IpAddr),
+    /// Size of the receive buffer, in bytes.
+    buffer: u64,
+    at: Instant,
+}
+
+impl LastAnswer {
+    /// Returns the last answer if it is for these addresses and recent; otherwise the one that `ask` returns. No socket is
+    /// not an answer: there may be one the next moment.
+    fn or_ask(
+        &mut self,
+        of: (IpAddr, IpAddr),
+        now: Instant,
+        ask: impl FnOnce() -> Option<u64>,
+    ) -> Option<u64> {
+        let is_recent = |last: &&Answer| last.of == of && now - last.at < ANSWER_LIFETIME;
+        if let Some(last) = self.0.as_ref().filter(is_recent) {
+            return Some(last.buffer);
+        }
+        let buffer = ask();
+        self.0 = buffer.map(|buffer| Answer { of, buffer, at: now });
+        buffer
+    }
 }
 
 /// Whether the kernel reports UDP sockets, once that is certain.
@@ -127,6 +169,20 @@ mod tests {
         }
         let mut reporting = Fixed { memory: Ok(Some(FOUND)), ..FIXED };
         (kernel.requests, udp_diag.ask(&mut reporting, FROM, TO))
+    }
+
+    #[test]
+    fn answer_counts_for_further_connections_to_the_same_address_for_a_moment() {
+        let mut last = LastAnswer::default();
+        let mut buffer = |from, to, at, found| last.or_ask((from, to), at, || found);
+        let [first, second, third] =
+            [1, 2, 3].map(|halves| Instant::ZERO + ANSWER_LIFETIME / 2 * halves);
+        assert_eq!(buffer(FROM, TO, first, None), None);
+        assert_eq!(buffer(FROM, TO, first, Some(1)), Some(1), "no socket is no answer");
+        assert_eq!(buffer(FROM, TO, second, Some(2)), Some(1));
+        assert_eq!(buffer(FROM, TO, third, Some(3)), Some(3));
+        assert_eq!(buffer(TO, FROM, third, Some(4)), Some(4), "other addresses");
+        assert_eq!(buffer(FROM, TO, third, None), None);
     }
 
     #[test]
