@@ -12,7 +12,7 @@ use std::process;
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
-use softroce::net::{Burst, Ipv4Fields, RxBuffer, RxMeta};
+use softroce::net::{Burst, Ipv4Fields, MAX_BURST_SEGMENTS, RxBuffer, RxMeta};
 use softroce::port::{
     Control, CustomPort, Datapath, PortCounters, PortInfo, PortKind, TransmitError,
 };
@@ -122,6 +122,7 @@ impl Control for UnixPort {
             interface: 0,
             link_mtu: 4200,
             gso: true,
+            max_burst_segments: MAX_BURST_SEGMENTS,
             gro: true,
             receive_buffer: 64 << 10,
             sees_ip_header: true,

@@ -14,8 +14,9 @@ pub const ROCE_PORT: u16 = 4791;
 /// header.
 pub const MAX_BURST_BYTES: usize = 65_535 - 40 - 8;
 
-/// Maximum number of segments in a burst (`UDP_MAX_SEGMENTS` of older kernels).
-pub const MAX_BURST_SEGMENTS: usize = 64;
+/// Maximum number of segments in a burst (`UDP_MAX_SEGMENTS` since Linux 6.10). A port may take
+/// [fewer](crate::port::PortInfo::max_burst_segments).
+pub const MAX_BURST_SEGMENTS: usize = 128;
 
 /// Maximum length in bytes of a short datagram.
 pub(crate) const SHORT: usize = 256;
@@ -223,11 +224,21 @@ pub struct Burst {
     limit: usize,
     segment_len: usize,
     segments: usize,
+    /// Maximum number of segments of this burst, up to `max_segments`.
+    segment_limit: usize,
+    /// Maximum number of segments of any burst of the port.
+    max_segments: usize,
 }
 
 impl Burst {
-    /// Returns an empty burst with the capacity of one send.
+    /// Returns an empty burst of at most [`MAX_BURST_SEGMENTS`] segments.
     pub fn new() -> Self {
+        Self::with_max_segments(MAX_BURST_SEGMENTS)
+    }
+
+    /// Returns an empty burst of at most `max_segments` segments, 1 to [`MAX_BURST_SEGMENTS`].
+    pub fn with_max_segments(max_segments: usize) -> Self {
+        let max_segments = max_segments.clamp(1, MAX_BURST_SEGMENTS);
         let unset = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         Self {
             path: Path {
@@ -243,17 +254,20 @@ impl Burst {
             limit: MAX_BURST_BYTES,
             segment_len: 0,
             segments: 0,
+            segment_limit: max_segments,
+            max_segments,
         }
     }
 
     /// Empties the burst for a new path. Its limit is the capacity of one send.
     pub fn reset(&mut self, path: Path, token: BurstToken) {
-        self.begin(path, token, MAX_BURST_BYTES);
+        self.begin(path, token, MAX_BURST_BYTES, MAX_BURST_SEGMENTS);
     }
 
-    /// Starts a burst of at most `limit` bytes, but at least one segment.
-    pub(crate) fn begin(&mut self, path: Path, token: BurstToken, limit: usize) {
+    /// Starts a burst of at most `limit` bytes and `segments` segments, but at least one segment.
+    pub(crate) fn begin(&mut self, path: Path, token: BurstToken, limit: usize, segments: usize) {
         self.clear();
+        self.segment_limit = segments.clamp(1, self.max_segments);
         self.path = path;
         self.token = token;
         self.limit = limit.min(MAX_BURST_BYTES);
@@ -263,6 +277,7 @@ impl Burst {
     pub fn clear(&mut self) {
         self.used = 0;
         self.limit = MAX_BURST_BYTES;
+        self.segment_limit = self.max_segments;
         self.segment_len = 0;
         self.segments = 0;
     }
@@ -289,7 +304,7 @@ impl Burst {
         }
         let full = self.used == self.segments * self.segment_len;
         full && len <= self.segment_len
-            && self.segments < MAX_BURST_SEGMENTS
+            && self.segments < self.segment_limit
             && self.used + len <= self.limit
     }
 
@@ -299,14 +314,14 @@ impl Burst {
             return 0;
         }
         let bytes = self.limit.saturating_sub(self.used) / self.segment_len.max(1);
-        bytes.min(MAX_BURST_SEGMENTS - self.segments)
+        bytes.min(self.segment_limit - self.segments)
     }
 
     /// Returns whether a segment of `next` bytes fits behind one of `len` bytes, which fits.
     pub fn has_room_behind(&self, len: usize, next: usize) -> bool {
         next <= len
             && (self.segments == 0 || len == self.segment_len)
-            && self.segments + 2 <= MAX_BURST_SEGMENTS
+            && self.segments + 2 <= self.segment_limit
             && self.used + len + next <= self.limit
     }
 
@@ -479,30 +494,34 @@ mod tests {
         burst.push(4112).fill(7);
         assert!(!burst.has_room(4112) && burst.room() == 0);
         assert_eq!(burst.last(), [7; 4112]);
-        burst.reset(burst.path, BurstToken(0));
-        while burst.has_room(80) {
-            burst.push(80);
+        for (max_segments, granted) in [(0, 1), (64, 64), (usize::MAX, MAX_BURST_SEGMENTS)] {
+            let mut burst = Burst::with_max_segments(max_segments);
+            while burst.has_room(80) {
+                assert!(burst.is_empty() || burst.room() == granted - burst.len());
+                burst.push(80);
+            }
+            assert_eq!((burst.len(), burst.room()), (granted, 0));
+            assert!(!burst.has_room_behind(80, 80));
         }
-        assert_eq!(burst.len(), MAX_BURST_SEGMENTS);
     }
 
     #[test]
     fn reset_restores_the_limit_of_a_burst() {
         let mut burst = Burst::new();
         let (path, token) = (Path { hop_limit: 7, ..burst.path }, BurstToken(9));
-        burst.begin(path, token, 250);
+        burst.begin(path, token, 250, MAX_BURST_SEGMENTS);
         assert_eq!((burst.path, burst.token), (path, token));
         burst.push(100);
         let room = burst.fill_within(99, |burst| burst.room());
         assert_eq!((room, burst.room()), (0, 1), "only `fill` has the lower limit");
-        burst.begin(path, token, 0);
+        burst.begin(path, token, 0, 0);
         assert!(burst.has_room(100), "one segment always fits");
         burst.push(100);
         assert!(!burst.has_room(100));
         let empty: [fn(&mut Burst); 2] =
             [Burst::clear, |burst| burst.reset(burst.path, burst.token)];
         for empty in empty {
-            burst.shorten(0);
+            burst.begin(path, token, 1000, 1);
             empty(&mut burst);
             burst.push(100);
             assert_eq!(burst.room(), MAX_BURST_SEGMENTS.min(MAX_BURST_BYTES / 100) - 1);

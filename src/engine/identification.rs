@@ -7,12 +7,9 @@
 //! packets of a connected socket from a random number. The first counted packets are copies of
 //! packets that have just arrived with an index.
 
-use crate::net::{Ipv4Fields, SHORT};
+use crate::net::{Ipv4Fields, MAX_BURST_SEGMENTS, SHORT};
 use crate::wire::icrc::{Flow, Verdict};
 use crate::wire::packet::ICRC_LEN;
-
-/// Identifications below this are indexes in a burst.
-const MAX_BURST_INDEX: u16 = 64;
 
 /// Maximum distance between successive counted identifications: up to this number of packets may be
 /// lost or late.
@@ -87,7 +84,8 @@ impl Identification {
             (self.count, self.surprises) = (Some(id), 0);
             return true;
         }
-        if id < MAX_BURST_INDEX {
+        // It may be the index in a burst.
+        if usize::from(id) < MAX_BURST_SEGMENTS {
             return self.expected();
         }
         self.surprises += 1;
@@ -205,27 +203,26 @@ mod tests {
         let mut peer = Peer::predictable();
         assert!(peer.sends(200, 0) && peer.sends(200, 0xfff0), "the same");
         // Past the end, past lost packets, and late ones; also uncounted packets in between.
-        for id in
-            [0xfff1, 0xfff2, 0xfff8, 0xfff7, 0, 0xffff, 0, 1, 2, 60, 30, 61, 100, 1, 0, 101, 164]
-        {
+        for id in [
+            0xfff1, 0xfff2, 0xfff8, 0xfff7, 0, 0xffff, 0, 1, 2, 60, 30, 61, 100, 1, 0, 101, 164,
+            228,
+        ] {
             assert!(peer.sends(7, id), "{id:#x}");
         }
-        assert!(!peer.sends(8, 164 + ID_WINDOW + 1) && !peer.sends(8, 164 - ID_WINDOW - 1));
-        assert!(peer.sends(8, 164 + ID_WINDOW));
+        assert!(!peer.sends(8, 228 + ID_WINDOW + 1) && !peer.sends(8, 228 - ID_WINDOW - 1));
+        assert!(peer.sends(8, 228 + ID_WINDOW));
     }
 
     #[test]
     fn a_peer_that_counts_is_followed_past_zero_whatever_is_lost() {
+        let indexes = u16::try_from(MAX_BURST_SEGMENTS).unwrap();
         for lost in 0..100 {
             let mut peer = Peer::predictable();
             assert!(peer.sends(200, 0) && peer.sends(200, 0xffc0));
             for step in (1..300_u16).filter(|step| *step != lost) {
                 let id = 0xffc0_u16.wrapping_add(step);
                 assert!(peer.sends(7, id), "{id:#x} behind {lost}");
-                assert!(
-                    peer.sends(8, 0) && peer.sends(9, step % MAX_BURST_INDEX),
-                    "burst behind {id:#x}"
-                );
+                assert!(peer.sends(8, 0) && peer.sends(9, step % indexes), "burst behind {id:#x}");
             }
         }
     }

@@ -585,7 +585,7 @@ impl Engine {
         while let Some(slot) = self.ready.pop_front() {
             let Some(qp) = self.qps.get_mut(slot) else { continue };
             qp.ready = false;
-            qp.begin_burst(out);
+            qp.begin_burst(&self.shared.windows, out);
             qp.acknowledge(out);
             if !out.is_empty() {
                 let counters = self.shared.tally.row(Some(slot));
@@ -726,7 +726,7 @@ impl Engine {
             out.clear();
             return false;
         };
-        qp.begin_burst(out);
+        qp.begin_burst(cx.windows, out);
         let left = qp.transmit(&mut cx, scope, out);
         if let Some((window, want)) = left.blocked
             && qp.waiting.is_none()

@@ -526,7 +526,7 @@ impl QueuePair {
 
     /// Clears `out` and sets the path, the token and the limit for the next burst of this queue
     /// pair. Senders only append packets and do not change these.
-    pub(crate) fn begin_burst(&self, out: &mut Burst) {
+    pub(crate) fn begin_burst(&self, windows: &Windows, out: &mut Burst) {
         let path = match (&self.remote, &self.halves.send) {
             (Some(RemoteInfo::Connection(connection)), _) => Some(connection.path),
             (Some(RemoteInfo::Endpoint(_)), Some(SendHalf::Ud(sender))) => {
@@ -537,7 +537,10 @@ impl QueuePair {
         let goes_alone = self.halves.requester().is_some_and(Requester::goes_alone);
         let limit = if goes_alone { 0 } else { usize::MAX };
         match path {
-            Some(path) => out.begin(path, BurstToken(self.id.qpn.value().into()), limit),
+            Some(path) => {
+                let segments = windows.max_segments(path.destination);
+                out.begin(path, BurstToken(self.id.qpn.value().into()), limit, segments);
+            }
             None => out.clear(),
         }
     }

@@ -276,6 +276,9 @@ pub struct PortInfo {
     pub link_mtu: usize,
     /// Whether a burst of several segments costs one send.
     pub gso: bool,
+    /// Maximum number of segments in a burst, up to [`MAX_BURST_SEGMENTS`](crate::net::MAX_BURST_SEGMENTS). The host
+    /// does not split a burst of more, so it costs a send for each.
+    pub max_burst_segments: usize,
     /// Whether received datagrams may come merged.
     pub gro: bool,
     /// Bytes that may wait to be received at an address, as the kernel counts them: more than the

@@ -131,8 +131,8 @@ impl Core {
     ) -> Self {
         let mut core = Self {
             engine,
+            batch: TxBatch::new(port.info().max_burst_segments),
             port: LivePort::over(port, LiveCapture::default()),
-            batch: TxBatch::new(),
             has_more: false,
             delayed_ack: DelayedAck::new(policy),
             coalescing: PostCoalescing::new(posts),

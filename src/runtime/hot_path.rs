@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::ids::Qpn;
-use crate::net::MAX_BURST_SEGMENTS;
 use crate::runtime::AckPolicy;
 use crate::runtime::lease::AddressLease;
 use crate::runtime::post_coalescing::Doorbell;
@@ -18,8 +17,8 @@ const SHARD: &str = "Core";
 const KEYS: &str = "Table";
 const QUEUE: &str = "State<TimestampedCompletion, EventFdSignal, ShardSet>";
 
-/// Number of requests in a list: the maximum of packets in a burst.
-const LIST: usize = MAX_BURST_SEGMENTS;
+/// Number of requests in a list, which fit one burst to another host.
+const LIST: usize = 64;
 
 /// An end of a connection with a shard without a thread: the tests take the turns.
 struct Node {

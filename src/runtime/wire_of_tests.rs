@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use crate::engine::{Config, Engine, InitAttr, Peer, QpCap, QpInit, QpType, RtrAttr, RtsAttr};
 use crate::ids::{CqId, Gid, Mtu, PdId, Qpn};
 use crate::mem::{Access, HostMemory, Memory, Region};
-use crate::net::{AddressVector, Burst, RxBuffer, RxMeta, TransmitErrorKind};
+use crate::net::{AddressVector, Burst, MAX_BURST_SEGMENTS, RxBuffer, RxMeta, TransmitErrorKind};
 use crate::port::{Control, Datapath, LinkState, PortCounters, PortInfo, TransmitError};
 use crate::psn::Psn;
 use crate::runtime::core::Core;
@@ -111,6 +111,7 @@ impl Control for TestPort {
             interface: 0,
             link_mtu: 65_536,
             gso: true,
+            max_burst_segments: MAX_BURST_SEGMENTS,
             gro: true,
             receive_buffer: 1 << 20,
             sees_ip_header: false,

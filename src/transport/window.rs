@@ -39,6 +39,10 @@ const MAX_IDLE_WINDOWS: usize = 1024;
 /// Number of idle-window candidates checked for reuse when a new address needs a window.
 const MAX_EVICTION_LOOKS: usize = 4;
 
+/// Maximum number of packets of a burst to another host: as many as its kernel merges (`UDP_GRO_CNT_MAX` of Linux).
+/// Each of them costs a whole packet there, so longer bursts would only fill the window in larger steps.
+const MAX_SEGMENTS_TO_HOST: usize = 64;
+
 /// Identifies one [`Window`] of a [`Windows`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WindowId(usize);
@@ -208,7 +212,7 @@ impl Windows {
 
     fn towards(&self, destination: IpAddr) -> Window {
         // Loopback traffic is not segmented by a network card.
-        let whole = destination.is_loopback() || self.local.contains(&destination);
+        let whole = self.is_here(destination);
         let watched = whole && self.watches;
         let (local, unacknowledged) = (watched.then_some(destination), Backlog::new(watched));
         Window { local, unacknowledged, ..Window::new(self.limit, whole) }
@@ -234,6 +238,16 @@ impl Windows {
     pub(crate) fn set_limit(&mut self, id: WindowId, limit: u64) {
         self.windows[id.0].limit = limit;
         self.open(id);
+    }
+
+    /// Returns the maximum number of segments of a burst to this address.
+    pub(crate) fn max_segments(&self, destination: IpAddr) -> usize {
+        max_segments(self.is_here(destination))
+    }
+
+    /// Whether this host has the address: bursts arrive there as they were sent.
+    fn is_here(&self, destination: IpAddr) -> bool {
+        destination.is_loopback() || self.local.contains(&destination)
     }
 
     /// Whether bursts arrive there as they were sent.
@@ -422,7 +436,7 @@ impl UsableWindow {
 
     /// Returns the cost of `packets` packets of `len` bytes in as few bursts as possible.
     pub(crate) fn run(self, len: usize, packets: u32) -> u64 {
-        let bursts = packets.div_ceil(per_burst(len));
+        let bursts = packets.div_ceil(per_burst(len, self.whole));
         u64::from(bursts) * truesize(len) + u64::from(packets - bursts) * self.takes(len, true)
     }
 
@@ -432,7 +446,7 @@ impl UsableWindow {
         if packets == 1 {
             return truesize(len);
         }
-        let all = self.run(len, packets.min(per_burst(len)));
+        let all = self.run(len, packets.min(per_burst(len, self.whole)));
         let enough = if self.whole { all } else { all.min(self.quarter()) };
         enough.max(truesize(len))
     }
@@ -451,9 +465,14 @@ impl UsableWindow {
     }
 }
 
-/// Returns the number of packets of `len` bytes that fit one burst.
-pub(crate) fn per_burst(len: usize) -> u32 {
-    let packets = (MAX_BURST_BYTES / len.max(1)).clamp(1, MAX_BURST_SEGMENTS);
+/// Returns the maximum number of segments of a burst. `whole`: it arrives as it was sent.
+fn max_segments(whole: bool) -> usize {
+    if whole { MAX_BURST_SEGMENTS } else { MAX_SEGMENTS_TO_HOST }
+}
+
+/// Returns the number of packets of `len` bytes that fit one burst. `whole`: it arrives as it was sent.
+pub(crate) fn per_burst(len: usize, whole: bool) -> u32 {
+    let packets = (MAX_BURST_BYTES / len.max(1)).clamp(1, max_segments(whole));
     u32::try_from(packets).unwrap_or(1)
 }
 

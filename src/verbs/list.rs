@@ -44,6 +44,7 @@ mod tests {
     use std::iter;
     use std::time::Duration;
 
+    use super::MAX_BURST_SEGMENTS;
     use crate::runtime::now;
     use crate::sync::taken;
     use crate::verbs::*;
@@ -51,11 +52,10 @@ mod tests {
     /// Checks with the counters of `runtime::hot_path` that the public calls take each lock once.
     #[test]
     fn list_and_its_polls_take_each_lock_once() {
-        const LIST: u8 = 150;
-        let count = usize::from(LIST);
+        let count = 2 * MAX_BURST_SEGMENTS + 1;
         let ctx = Context::open(OpenOptions::loopback()).unwrap();
         let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(count, None).unwrap());
-        let cap = QpCap { max_send_wr: LIST.into(), ..QpCap::default() };
+        let cap = QpCap { max_send_wr: u32::try_from(count).unwrap(), ..QpCap::default() };
         let qp = pd.create_qp(&QpConfig { cap, ..QpConfig::rc(&cq) }).unwrap();
         qp.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
         let write = SendRequest::write(0, SendData::inline(b""), RemoteAddr::default()).signaled();

@@ -92,6 +92,7 @@ fn print(out: &mut impl Write, info: &DeviceInfo, verbose: bool) -> io::Result<(
         line(out, 2, "window", info.window)?;
         line(out, 2, "shards", info.shards)?;
         line(out, 2, "udp_gso", port.gso)?;
+        line(out, 2, "max_burst_segments", port.max_burst_segments)?;
         line(out, 2, "udp_gro", port.gro)?;
         line(out, 2, "sees_ip_header", port.sees_ip_header)?;
         writeln!(out, "\tcounters:")?;
@@ -154,6 +155,7 @@ fn as_json(info: &DeviceInfo) -> Value {
         "window": info.window,
         "shards": info.shards,
         "udp_gso": info.port.gso,
+        "max_burst_segments": info.port.max_burst_segments,
         "udp_gro": info.port.gro,
         "sees_ip_header": info.port.sees_ip_header,
         "mw_types": windows(info),

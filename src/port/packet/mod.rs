@@ -37,7 +37,7 @@ use super::shared::backoff::SendBackoff;
 use super::shared::frame::{self, Datagrams, Framer};
 use super::shared::send_failure::SendFailure;
 use super::traits::{Control, Datapath, JoinError, LinkState, Port, PortInfo, TransmitError};
-use crate::net::{Burst, RxBuffer, TransmitErrorKind};
+use crate::net::{Burst, MAX_BURST_SEGMENTS, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 use neighbour::{Neighbours, Route};
 use sockets::Sockets;
@@ -230,6 +230,7 @@ impl<P: Port> Control for PacketPort<P> {
     fn info(&self) -> PortInfo {
         PortInfo {
             gso: self.framer.gso,
+            max_burst_segments: MAX_BURST_SEGMENTS,
             gro: true,
             receive_buffer: self.sockets.receive_buffer(),
             sees_ip_header: true,

@@ -40,7 +40,7 @@ use bytes::Bytes;
 use super::counters::PortCounters;
 use super::shared::emulated_link::Copies;
 use super::traits::{Control, Datapath, JoinError, PortInfo, SOURCE_PORTS, TransmitError};
-use crate::net::{Burst, Path, RxBuffer, TransmitErrorKind};
+use crate::net::{Burst, MAX_BURST_SEGMENTS, Path, RxBuffer, TransmitErrorKind};
 use crate::sync::Mutex;
 use crate::time::Instant;
 use host::{Host, InFlightDatagram, QueuedBuffer};
@@ -386,6 +386,7 @@ impl Control for SimPort {
             interface: 0,
             link_mtu: self.config.link_mtu,
             gso: true,
+            max_burst_segments: MAX_BURST_SEGMENTS,
             gro: self.config.gro,
             receive_buffer: self.config.receive_buffer,
             sees_ip_header: self.config.sees_ip_header,

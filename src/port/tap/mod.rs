@@ -33,7 +33,7 @@ use super::shared::send_failure::SendFailure;
 use super::traits::{
     Control, Datapath, JoinError, LinkState, Port, PortInfo, SOURCE_PORTS, TransmitError,
 };
-use crate::net::{Burst, ROCE_PORT, RxBuffer, TransmitErrorKind};
+use crate::net::{Burst, MAX_BURST_SEGMENTS, ROCE_PORT, RxBuffer, TransmitErrorKind};
 use crate::sys;
 use crate::time::Instant;
 use crate::wire::encap::ETHERNET_LEN;
@@ -395,6 +395,7 @@ impl Control for TapPort {
             interface: index,
             link_mtu: mtu,
             gso: self.framer.gso,
+            max_burst_segments: MAX_BURST_SEGMENTS,
             gro: true,
             receive_buffer: self.receive_buffer,
             sees_ip_header: true,

@@ -190,6 +190,7 @@ impl UdpPort {
             interface: receiver.interface.index,
             link_mtu: receiver.interface.mtu,
             gso: config.gso && socket::supports_gso(&receiver.socket),
+            max_burst_segments: socket::max_gso_segments(),
             gro: receiver.gro,
             receive_buffer: receiver.socket.recv_buffer_size().map_err(os)?,
             sees_ip_header: false,

@@ -1,15 +1,16 @@
 //! UDP sockets with the options that a port needs.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
 
 use libc::c_int;
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type};
 use thiserror::Error;
 
 use super::{OpenError, PortConfig, filter};
-use crate::net::{Path, ROCE_PORT};
+use crate::net::{MAX_BURST_SEGMENTS, Path, ROCE_PORT};
 use crate::port::shared::bpf::DROP;
 use crate::port::shared::receive_buffer::size_receive_buffer;
 use crate::sys::{self, Interface};
@@ -242,6 +243,27 @@ pub(super) fn supports_gso(socket: &Socket) -> bool {
     set(socket, libc::IPPROTO_UDP, libc::UDP_SEGMENT, 0).is_ok()
 }
 
+/// Returns the maximum number of segments that the kernel accepts in one send.
+pub(super) fn max_gso_segments() -> usize {
+    static MAX: OnceLock<usize> = OnceLock::new();
+    *MAX.get_or_init(|| match send_to_itself(MAX_BURST_SEGMENTS) {
+        Ok(()) => MAX_BURST_SEGMENTS,
+        Err(_) => OLD_MAX_SEGMENTS,
+    })
+}
+
+/// Sends `segments` datagrams of one byte as one burst from a socket to itself, over the loopback interface.
+fn send_to_itself(segments: usize) -> io::Result<()> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+    bind(&socket, Ipv4Addr::LOCALHOST.into(), 0, 0)?;
+    set(&socket, libc::IPPROTO_UDP, libc::UDP_SEGMENT, 1)?;
+    let itself = socket.local_addr()?;
+    socket.send_to(&vec![0; segments], &itself).map(|_| ())
+}
+
+/// `UDP_MAX_SEGMENTS` before Linux 6.10.
+const OLD_MAX_SEGMENTS: usize = 64;
+
 /// From `linux/udp.h`; not in the headers of C libraries.
 const UDP_NO_CHECK6_RX: c_int = 102;
 
@@ -263,6 +285,15 @@ mod tests {
         }
         let refused = if_known(Err(io::Error::from_raw_os_error(libc::EPERM)));
         assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EPERM));
+    }
+
+    #[test]
+    fn kernel_accepts_the_announced_number_of_segments() {
+        let max = max_gso_segments();
+        send_to_itself(max).unwrap();
+        let more = send_to_itself(max + 1).map_err(|error| error.raw_os_error());
+        // A limit above that of a burst does not matter.
+        assert!(max == MAX_BURST_SEGMENTS || more == Err(Some(libc::EINVAL)));
     }
 
     #[test]

@@ -189,6 +189,7 @@ impl<P: Port> Control for MultiHomedPort<P> {
         self.others.iter().map(Control::info).fold(self.first.info(), |all, one| PortInfo {
             link_mtu: all.link_mtu.min(one.link_mtu),
             gso: all.gso && one.gso,
+            max_burst_segments: all.max_burst_segments.min(one.max_burst_segments),
             gro: all.gro || one.gro,
             receive_buffer: all.receive_buffer.min(one.receive_buffer),
             sees_ip_header: all.sees_ip_header && one.sees_ip_header,

@@ -15,8 +15,10 @@ pub(super) struct TxBatch {
 }
 
 impl TxBatch {
-    pub(super) fn new() -> Self {
-        Self { bursts: std::array::from_fn(|_| Burst::new()), built: 0, taken: 0 }
+    /// Returns an empty batch of bursts with at most `max_segments` segments.
+    pub(super) fn new(max_segments: usize) -> Self {
+        let bursts = std::array::from_fn(|_| Burst::with_max_segments(max_segments));
+        Self { bursts, built: 0, taken: 0 }
     }
 
     /// Returns whether the port has taken everything.

@@ -189,7 +189,7 @@ mod tests {
             control.on_loss(Instant::ZERO, loss(10_000, us(1000)));
         }
         assert_eq!(control.window(), Some(1500));
-        assert_eq!(u64::from(per_burst(1040)) * 100, 6200);
+        assert_eq!(u64::from(per_burst(1040, false)) * 100, 6200);
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl Requester {
         self.recovery = Recovery::new(timeout, retry_cnt, rnr_retry);
         let longest = answer_len(connection);
         let cost = truesize(longest);
-        self.congestion = Controller::new(u64::from(per_burst(longest)) * cost);
+        self.congestion = Controller::new(u64::from(per_burst(longest, whole)) * cost);
         let packets = usable(read_window) / cost;
         let at_once = if whole { 1 } else { connection.max_rd_atomic };
         self.pending.plan = ReadPlan::filling(u32::try_from(packets).unwrap_or(u32::MAX), at_once);
