@@ -21,9 +21,10 @@ counters! {
         tx_copies: "Datagrams, of those, that the shared socket had sent before: over IPv4 the first three of such a flow.";
         misrouted: "Datagrams that arrived at another shard's socket than that of their queue pair, and were forwarded: a sender mixes datagrams for several shards in one burst.";
         misrouted_lost: "Datagrams that arrived at another shard's socket and were lost, because too many waited to be forwarded.";
-        shm_tx_bursts: "BurstLoss, of those sent, that went through shared memory.";
+        shm_tx_bursts: "Bursts, of those sent, that went through shared memory.";
         shm_rx_buffers: "Buffers, of those received, that came through shared memory.";
         shm_lost: "Bursts lost because the shared memory was full and its reader did not read.";
+        shm_refused: "Senders through shared memory that were refused, because the process had no descriptor or memory for them. They send by UDP, and try again after a tenth of a second, later after some seconds.";
         unresolved: "Bursts of a packet or TAP port lost for lack of the neighbour's link address: some of the first to an address, and all to a neighbour that does not respond.";
     }
 }

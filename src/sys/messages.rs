@@ -11,7 +11,7 @@ use std::ptr;
 
 use rustix::cmsg_space;
 use rustix::net::{
-    self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
 
@@ -265,6 +265,11 @@ pub(crate) fn send_descriptor(
 
 /// Receives bytes from a Unix socket, without waiting, and the first of the descriptors that come with them.
 /// Returns the number of bytes. Further descriptors are closed.
+///
+/// # Errors
+///
+/// `EMFILE` if the kernel has closed all of them, because the process has no number for one: the bytes are lost then.
+/// Other errors of the system.
 pub(crate) fn receive_descriptor(
     socket: BorrowedFd<'_>,
     to: &mut [u8],
@@ -281,5 +286,8 @@ pub(crate) fn receive_descriptor(
     });
     // A descriptor that is not kept is closed.
     let first = all.flatten().fold(None, |first: Option<OwnedFd>, other| first.or(Some(other)));
+    if first.is_none() && received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(io::Error::from_raw_os_error(libc::EMFILE));
+    }
     Ok((received.bytes, first))
 }

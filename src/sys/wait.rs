@@ -102,6 +102,7 @@ impl Readiness {
     }
 
     /// Returns whether the descriptor still is that of an epoll instance or another file without an inode.
+    #[cfg(feature = "tap")]
     pub(crate) fn is_own(&self) -> bool {
         self.0.is_own()
     }
@@ -118,10 +119,18 @@ impl Readiness {
     }
 
     /// Returns the tokens of some that are readable. Those of the others come in later calls.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` if other code of the process has closed the descriptor, also if its number is that of another file.
     pub(crate) fn readable(&self) -> io::Result<SmallVec<[u64; 16]>> {
         const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut room = [const { MaybeUninit::uninit() }; 16];
-        let (events, _) = epoll::wait(&self.0, &mut room, Some(&NO_WAIT))?;
+        let (events, _) =
+            epoll::wait(&self.0, &mut room, Some(&NO_WAIT)).map_err(|error| match error {
+                Errno::INVAL => Errno::BADF,
+                error => error,
+            })?;
         Ok(events.iter().map(|event: &epoll::Event| { event.data }.u64()).collect())
     }
 }

@@ -12,7 +12,7 @@ use super::ring::{Broken, BurstHeader, Reader};
 use crate::net::{MAX_BURST_BYTES, RxBuffer, RxMeta};
 use crate::port::PortCounters;
 use crate::port::shared::recv_batch::{MAX_BYTES_PER_RECV, MAX_DATAGRAMS_PER_RECV};
-use crate::sys::Readiness;
+use crate::sys::{OwnDescriptor, Readiness};
 
 /// Maximum number of senders with a ring; others send by UDP.
 pub(super) const MAX_SENDERS: usize = 64;
@@ -23,8 +23,8 @@ const MAX_BURSTS_PER_RECV: usize = 8;
 /// Number of calls in which UDP datagrams go before the first burst of a new sender.
 const MAX_CALLS_UDP_FIRST: u32 = 64;
 
-/// Without a listener, the port tries to listen in one of this many polls.
-const POLLS_PER_LISTEN: u32 = 64;
+/// The port checks its descriptors, and tries to listen if it has no listener, in one of this many polls.
+const POLLS_PER_CHECK: u32 = 64;
 
 /// Token of the listener.
 const LISTENER_TOKEN: u64 = u64::MAX;
@@ -34,7 +34,7 @@ const LISTENER_TOKEN: u64 = u64::MAX;
 pub(super) struct Incoming {
     ip: IpAddr,
     /// Present while there is room for another sender. A sender that finds no listener sends by UDP.
-    listener: Option<Socket>,
+    listener: Option<OwnDescriptor<Socket>>,
     /// Another program had the name when the port was opened.
     is_name_taken: bool,
     /// Epoll instance of the listener and the connections.
@@ -57,7 +57,7 @@ pub(super) struct Incoming {
 struct Sender {
     token: u64,
     /// Until it ends; bursts in the ring are still received.
-    connection: Option<Socket>,
+    connection: Option<OwnDescriptor<Socket>>,
     /// Present after the handshake.
     ring: Option<Ring>,
 }
@@ -135,28 +135,36 @@ impl Incoming {
     /// # Errors
     ///
     /// Other code of this process has closed the epoll instance.
-    pub(super) fn poll_senders(&mut self) -> io::Result<()> {
-        self.listen_again();
+    pub(super) fn poll_senders(&mut self, counters: &mut PortCounters) -> io::Result<()> {
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(POLLS_PER_CHECK) {
+            self.remove_lost();
+            self.listen_again();
+        }
         for token in self.readiness.readable()? {
             if token == LISTENER_TOKEN {
-                self.accept();
+                self.accept(counters);
             } else if let Some(at) = self.senders.iter().position(|sender| sender.token == token) {
-                self.read_connection(at);
+                self.read_connection(at, counters);
             }
         }
         Ok(())
     }
 
-    fn accept(&mut self) {
-        let connection = match self.listener.as_ref().map(handshake::accept) {
-            Some(Ok(Some(connection))) => connection,
-            Some(Err(error)) if is_out_of_resources(&error) => return self.stop_listening(),
+    fn accept(&mut self, counters: &mut PortCounters) {
+        let connection = match self.listener.as_deref().map(handshake::accept) {
+            Some(Ok(Some(connection))) => OwnDescriptor::new(connection),
+            Some(Err(error)) if is_out_of_resources(&error) => {
+                counters.shm_refused += 1;
+                return self.stop_listening();
+            }
             // The peer has closed the connection, or belongs to another user.
             _ => return,
         };
         let token = self.next;
         // The peer notices that the connection has ended.
         if self.readiness.add(connection.as_fd(), token).is_err() {
+            counters.shm_refused += 1;
             return;
         }
         self.next += 1;
@@ -164,7 +172,7 @@ impl Incoming {
         if self.senders.len() == MAX_SENDERS {
             self.stop_listening();
         }
-        self.read_connection(self.senders.len() - 1);
+        self.read_connection(self.senders.len() - 1, counters);
     }
 
     fn stop_listening(&mut self) {
@@ -173,24 +181,34 @@ impl Incoming {
         }
     }
 
-    /// Listens again, once in a while, if there is room for a sender but no listener: the name was taken, or the
-    /// process was out of descriptors.
+    /// Removes the listener and the connections that other code of this process has closed. The senders notice that.
+    fn remove_lost(&mut self) {
+        self.listener.take_if(|listener| !listener.is_own());
+        for at in (0..self.senders.len()).rev() {
+            self.senders[at].connection.take_if(|connection| !connection.is_own());
+            self.remove_if_ended(at);
+        }
+    }
+
+    /// Listens again if there is room for a sender but no listener: the name was taken, the process was out of
+    /// descriptors, or other code has closed the listener.
     fn listen_again(&mut self) {
-        self.polls = self.polls.wrapping_add(1);
-        let should_listen = self.listener.is_none() && self.senders.len() < MAX_SENDERS;
-        if should_listen && self.polls.is_multiple_of(POLLS_PER_LISTEN) {
+        if self.listener.is_none() && self.senders.len() < MAX_SENDERS {
             self.listener = listen(self.ip, &self.readiness).ok();
         }
     }
 
     /// Reads the connection of a sender.
-    fn read_connection(&mut self, at: usize) {
+    fn read_connection(&mut self, at: usize, counters: &mut PortCounters) {
         let Some(sender) = self.senders.get_mut(at) else { return };
         match sender.read_connection() {
             Ok(true) => self.udp_first_calls = MAX_CALLS_UDP_FIRST,
             Ok(false) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => self.disconnect(at),
+            Err(error) => {
+                counters.shm_refused += u64::from(is_out_of_resources(&error));
+                self.disconnect(at);
+            }
         }
         self.remove_if_ended(at);
     }
@@ -286,21 +304,24 @@ impl Incoming {
     }
 }
 
-/// Returns whether a connection cannot be accepted for lack of descriptors or memory. It then stays in the queue and
-/// keeps the listener readable, so that a waiting thread would never sleep.
+/// Returns whether a call failed for lack of descriptors or memory. A connection that cannot be accepted stays in the
+/// queue and keeps the listener readable, so that a waiting thread would never sleep.
 fn is_out_of_resources(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 
-fn listen(ip: IpAddr, readiness: &Readiness) -> io::Result<Socket> {
-    let listener = handshake::listen(ip)?;
+fn listen(ip: IpAddr, readiness: &Readiness) -> io::Result<OwnDescriptor<Socket>> {
+    let listener = OwnDescriptor::new(handshake::listen(ip)?);
     readiness.add(listener.as_fd(), LISTENER_TOKEN)?;
     Ok(listener)
 }
 
 /// Closes a socket for all processes. A forked process may have it too: it would stay readable for ever, and the peer
 /// would not notice the end.
-fn close(readiness: &Readiness, socket: &Socket) {
+fn close(readiness: &Readiness, socket: &OwnDescriptor<Socket>) {
+    if !socket.is_own() {
+        return;
+    }
     // Both calls fail only if their effect exists already.
     let _ = readiness.remove(socket.as_fd());
     let _ = socket.shutdown(Shutdown::Both);
@@ -331,6 +352,10 @@ impl Sender {
 mod tests {
     use std::env;
     use std::fs::File;
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+    use std::path::Path;
     use std::process::{Command, Stdio};
     use std::time::Duration;
 
@@ -343,10 +368,17 @@ mod tests {
         wait_readable(&[incoming.descriptor()], Some(Duration::ZERO)).unwrap()
     }
 
+    /// Polls the senders, and returns the number of refused ones.
+    fn poll(incoming: &mut Incoming) -> u64 {
+        let mut counters = PortCounters::default();
+        incoming.poll_senders(&mut counters).unwrap();
+        counters.shm_refused
+    }
+
     /// Polls often enough to listen again.
     fn look_often(incoming: &mut Incoming) {
-        for _ in 0..POLLS_PER_LISTEN {
-            incoming.poll_senders().unwrap();
+        for _ in 0..POLLS_PER_CHECK {
+            poll(incoming);
         }
     }
 
@@ -366,7 +398,7 @@ mod tests {
         drop(squatter);
         look_often(&mut incoming);
         let _called = handshake::connect_with_ring(here, there).unwrap();
-        incoming.poll_senders().unwrap();
+        poll(&mut incoming);
         assert_eq!(incoming.len(), 1);
     }
 
@@ -389,14 +421,31 @@ mod tests {
         let called = handshake::connect(there).unwrap();
         let held: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
         assert!(is_readable(&incoming), "somebody has come");
-        incoming.poll_senders().unwrap();
+        assert_eq!(poll(&mut incoming), 1);
         assert_eq!((is_readable(&incoming), incoming.len()), (false, 0));
         drop((held, called));
         look_often(&mut incoming);
         let _called = handshake::connect(there).unwrap();
-        incoming.poll_senders().unwrap();
+        assert_eq!(poll(&mut incoming), 0);
         assert_eq!(incoming.len(), 1);
+        miss_a_descriptor_for_a_ring();
         println!("\nhas seen everything");
+    }
+
+    /// A ring arrives while the process has a descriptor for the connection only.
+    fn miss_a_descriptor_for_a_ring() {
+        let (here, there) = (config().ip, config().ip);
+        let mut incoming = Incoming::open(there).unwrap();
+        let (refused, _ring) = handshake::connect_with_ring(here, there).unwrap();
+        let mut held: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        held.pop();
+        assert_eq!(poll(&mut incoming), 1);
+        assert_eq!((is_readable(&incoming), incoming.len()), (false, 0));
+        assert_eq!(refused.recv(&mut [MaybeUninit::uninit()]).unwrap(), 0, "it has ended");
+        held.clear();
+        let _called = handshake::connect_with_ring(here, there).unwrap();
+        assert_eq!(poll(&mut incoming), 0);
+        assert!(incoming.senders[0].ring.is_some());
     }
 
     #[test]
@@ -419,12 +468,38 @@ mod tests {
         let (here, there) = (config().ip, config().ip);
         let mut incoming = Incoming::open(there).unwrap();
         let called = handshake::connect_with_ring(here, there).unwrap();
-        incoming.poll_senders().unwrap();
+        poll(&mut incoming);
         // A forked process would have it too.
         let _held = incoming.senders[0].connection.as_ref().unwrap().try_clone().unwrap();
         drop(called);
-        incoming.poll_senders().unwrap();
+        poll(&mut incoming);
         assert!(incoming.is_empty());
         assert!(!wait_readable(&[incoming.descriptor()], Some(Duration::ZERO)).unwrap());
+    }
+
+    #[test]
+    fn connections_with_the_number_of_another_file_are_neither_read_nor_closed() {
+        let (here, there) = (config().ip, config().ip);
+        let mut incoming = Incoming::open(there).unwrap();
+        let _called = handshake::connect_with_ring(here, there).unwrap();
+        poll(&mut incoming);
+        let files = [(); 2].map(|()| UnixStream::pair().unwrap());
+        let lost = [0, 1].map(|index| {
+            let same = files[index].0.try_clone().unwrap();
+            let own = incoming.senders[0].connection.as_ref().unwrap();
+            OwnDescriptor::replaced_by(Socket::from(same), own.as_fd())
+        });
+        let numbers = lost.each_ref().map(|lost| lost.as_raw_fd());
+        let [connection, listener] = lost;
+        incoming.senders[0].connection = Some(connection);
+        incoming.listener = Some(listener);
+        look_often(&mut incoming);
+        assert!(incoming.is_empty());
+        assert!(incoming.listener.as_ref().is_none_or(OwnDescriptor::is_own));
+        for ((mut file, mut program), number) in files.into_iter().zip(numbers) {
+            assert!(Path::new("/proc/self/fd").join(number.to_string()).exists());
+            program.write_all(b"data").unwrap();
+            file.read_exact(&mut [0; 4]).unwrap();
+        }
     }
 }

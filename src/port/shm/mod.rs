@@ -13,7 +13,8 @@
 //!
 //! A ring may lose a datagram, as a socket may: when the receiver takes nothing out of a full ring for 10 ms.
 //!
-//! A ring takes one MiB; at most 64 senders to one address have one.
+//! A ring takes one MiB; at most 64 senders to one address have one. A receiver without a descriptor or memory for a ring
+//! refuses it. The sender notices that at its next burst, sends by UDP, and tries again later; the first burst is lost.
 //!
 //! Ports of one user in one network namespace connect to each other; in a user namespace, only if it maps that user.
 //! Ports of other users and of other kinds are reached by UDP. A port that opens later is found within a tenth of a
@@ -194,7 +195,7 @@ impl Middleware for SharedMemory {
         self.calls = self.calls.wrapping_add(1);
         let polls = std::mem::take(&mut self.polls);
         if polls || self.calls.is_multiple_of(CALLS_PER_SENDER_POLL) {
-            self.incoming.poll_senders()?;
+            self.incoming.poll_senders(&mut self.counters)?;
         }
         if self.incoming.is_empty() {
             return below.receive(now, sink);
@@ -295,7 +296,7 @@ mod tests {
     use super::super::udp::UdpPort;
     use super::super::udp::tests::{Buffer, burst, config, path, receive};
     use super::super::wait_readable;
-    use super::outgoing::{FIND_INTERVAL, MAX_STALL};
+    use super::outgoing::{FIND_INTERVAL, MAX_FIND_INTERVAL, MAX_STALL};
     use super::*;
     use crate::net::{Path, ROCE_PORT, TransmitErrorKind};
     use crate::port::Control;
@@ -396,6 +397,41 @@ mod tests {
         assert_eq!(a.transmit(NOW + FIND_INTERVAL, &[burst(way, &[63])]), Ok(1));
         assert_eq!(sent(&a), [3, 1, 0]);
         assert_eq!(drained(&mut b), [61, 62, 63]);
+    }
+
+    /// The receiver has no descriptors or memory for a ring. Each ring that it refuses costs the bursts of one call, however
+    /// soon the next one follows, and rings are tried more seldom.
+    #[test]
+    fn refused_ring_loses_one_burst_and_the_next_ones_go_by_udp() {
+        let (mut a, at) = (open(), config());
+        let udp = UdpPort::open(&at).unwrap();
+        let listener = handshake::listen(at.ip).unwrap();
+        let way = path(&mut a, at.ip, 0xc000);
+        let mut now = NOW;
+        let mut send = |now, lens: &[usize]| {
+            for len in lens {
+                assert_eq!(a.transmit(now, &[burst(way, &[*len])]), Ok(1));
+            }
+            sent(&a)
+        };
+        for (round, interval) in (0..).zip([1, 2, 4]) {
+            assert_eq!(send(now, &[61]), [4 * round + 1, round + 1, 0]);
+            drop(handshake::accept(&listener).unwrap());
+            assert_eq!(send(now, &[62, 63]), [4 * round + 3, round + 1, 0]);
+            let pause = interval * FIND_INTERVAL;
+            assert_eq!(send(now + pause / 2, &[64]), [4 * round + 4, round + 1, 0]);
+            now += pause;
+        }
+        drop(listener);
+        let mut b = ShmPort::with(udp, Incoming::open(at.ip).unwrap());
+        assert_eq!(send(now, &[65, 66]), [14, 5, 0]);
+        assert_eq!(drained(&mut b), [62, 63, 64, 62, 63, 64, 62, 63, 64, 65, 66]);
+        // A receiver that has read is a new one after its end.
+        let end = now + MAX_FIND_INTERVAL;
+        drop(b);
+        assert_eq!(send(end, &[67]), [15, 5, 0]);
+        let _listener = handshake::listen(at.ip).unwrap();
+        assert_eq!(send(end + FIND_INTERVAL, &[68]), [16, 6, 0]);
     }
 
     #[test]

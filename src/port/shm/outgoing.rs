@@ -11,10 +11,14 @@ use socket2::Socket;
 use super::ring::{Broken, PutOutcome, Writer};
 use super::{handshake, incoming};
 use crate::net::Burst;
+use crate::sys::OwnDescriptor;
 use crate::time::Instant;
 
 /// Interval between attempts to find a receiver at an address.
 pub(super) const FIND_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Maximum interval between attempts at an address whose receiver takes nothing out of its rings.
+pub(super) const MAX_FIND_INTERVAL: Duration = Duration::from_millis(6400);
 
 /// Interval between checks that a receiver still exists.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -33,17 +37,30 @@ pub(super) struct Outgoing {
     receivers: Vec<(IpAddr, Receiver)>,
     /// Index of the last receiver.
     last: usize,
-    /// Addresses without a receiver, and the time of the next attempt.
-    absent: HashMap<IpAddr, Instant>,
+    /// Addresses without a receiver.
+    absent: HashMap<IpAddr, Absent>,
     /// Time of the last removal of receivers that have ended.
     swept: Instant,
+}
+
+/// An address without a receiver.
+#[derive(Clone, Copy, Debug)]
+struct Absent {
+    /// Time of the next attempt.
+    until: Instant,
+    /// Interval between attempts after the next ring that is refused.
+    interval: Duration,
 }
 
 /// A receiver with a ring.
 #[derive(Debug)]
 pub(super) struct Receiver {
-    connection: Socket,
+    connection: OwnDescriptor<Socket>,
     writer: Writer,
+    /// It has taken a burst out of the ring.
+    has_read: bool,
+    /// Interval until the next attempt if it refuses the ring.
+    interval: Duration,
     /// Time of the last check that it exists.
     checked: Instant,
     /// Time at which the ring was found full, and the number of bytes taken out by then.
@@ -101,11 +118,14 @@ impl Outgoing {
 
     /// Removes the receiver at an address, which has ended or has no room for a sender.
     pub(super) fn forget(&mut self, now: Instant, to: IpAddr) {
-        if let Some(index) = self.index_of(to) {
-            let (_, receiver) = self.receivers.swap_remove(index);
+        let receiver = self.index_of(to).map(|index| self.receivers.swap_remove(index).1);
+        let refused = receiver.as_ref().filter(|receiver| !receiver.has_read);
+        let interval = refused.map_or(FIND_INTERVAL, |receiver| receiver.interval);
+        if let Some(receiver) = receiver {
             receiver.end();
         }
-        self.absent.insert(to, now + FIND_INTERVAL);
+        let doubled = (interval * 2).min(MAX_FIND_INTERVAL);
+        self.absent.insert(to, Absent { until: now + interval, interval: doubled });
     }
 
     /// Removes receivers that have ended: nothing may ever be sent to them again, and their rings take memory and count
@@ -126,9 +146,11 @@ impl Outgoing {
 
     /// Connects to a receiver, and returns its index.
     fn find(&mut self, now: Instant, to: IpAddr) -> Option<usize> {
-        if self.absent.get(&to).is_some_and(|until| now < *until) {
+        let before = self.absent.get(&to);
+        if before.is_some_and(|absent| now < absent.until) {
             return None;
         }
+        let interval = before.map_or(FIND_INTERVAL, |absent| absent.interval);
         self.sweep(now);
         let may_be = !to.is_multicast() && self.receivers.len() < incoming::MAX_SENDERS;
         let Some((connection, segment)) =
@@ -137,12 +159,19 @@ impl Outgoing {
             if self.absent.len() >= MAX_ABSENT_ADDRESSES {
                 self.absent.clear();
             }
-            self.absent.insert(to, now + FIND_INTERVAL);
+            self.absent.insert(to, Absent { until: now + FIND_INTERVAL, interval });
             return None;
         };
         self.absent.remove(&to);
-        let writer = Writer::new(segment);
-        self.receivers.push((to, Receiver { connection, writer, checked: now, full_since: None }));
+        let receiver = Receiver {
+            connection: OwnDescriptor::new(connection),
+            writer: Writer::new(segment),
+            has_read: false,
+            interval,
+            checked: now,
+            full_since: None,
+        };
+        self.receivers.push((to, receiver));
         Some(self.receivers.len() - 1)
     }
 }
@@ -159,7 +188,8 @@ impl Receiver {
         now: Instant,
         bursts: &[Burst],
     ) -> Result<SendResult, ReceiverGone> {
-        if now - self.checked >= CHECK_INTERVAL {
+        // A receiver that has read nothing may have refused the ring: the next burst must not be lost too.
+        if !self.has_read()? || now - self.checked >= CHECK_INTERVAL {
             self.checked = now;
             self.check()?;
         }
@@ -179,6 +209,13 @@ impl Receiver {
             self.wake()?;
         }
         Ok(sent)
+    }
+
+    fn has_read(&mut self) -> Result<bool, ReceiverGone> {
+        if !self.has_read {
+            self.has_read = self.writer.taken()? > 0;
+        }
+        Ok(self.has_read)
     }
 
     /// Returns whether the ring has been full for long, and nothing was taken out.
@@ -204,14 +241,49 @@ impl Receiver {
 
     /// Ends the connection for all processes. The peer may have ended it already.
     fn end(&self) {
-        let _ = self.connection.shutdown(Shutdown::Both);
+        if self.connection.is_own() {
+            let _ = self.connection.shutdown(Shutdown::Both);
+        }
     }
 
-    /// Checks that the receiver exists. It never sends data.
+    /// Checks that the receiver exists, and that no other code of this process has closed the connection. The receiver never
+    /// sends data.
     fn check(&self) -> Result<(), ReceiverGone> {
+        if !self.connection.is_own() {
+            return Err(ReceiverGone);
+        }
         match self.connection.peek(&mut [MaybeUninit::uninit()]) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             Ok(_) | Err(_) => Err(ReceiverGone),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::super::super::udp::tests::config;
+    use super::*;
+
+    /// A program that has closed the descriptors of the port opens its own, and one gets the number of a connection.
+    #[test]
+    fn file_with_the_number_of_a_connection_gets_no_wake_up_and_stays_open() {
+        let (here, there) = (config().ip, config().ip);
+        let _listener = handshake::listen(there).unwrap();
+        let mut outgoing = Outgoing::new(here);
+        let receiver = outgoing.to(Instant::ZERO, there).unwrap();
+        let (mut file, mut program) = UnixStream::pair().unwrap();
+        let foreign = Socket::from(file.try_clone().unwrap());
+        receiver.connection = OwnDescriptor::replaced_by(foreign, receiver.connection.as_fd());
+        assert_eq!(receiver.send(Instant::ZERO, &[]), Err(ReceiverGone));
+        outgoing.forget(Instant::ZERO, there);
+        program.write_all(b"data").unwrap();
+        file.read_exact(&mut [0; 4]).unwrap();
+        program.set_nonblocking(true).unwrap();
+        let found = program.read(&mut [0; 1]).unwrap_err();
+        assert_eq!(found.kind(), io::ErrorKind::WouldBlock);
     }
 }
