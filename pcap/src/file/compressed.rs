@@ -3,10 +3,13 @@
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 use flate2::read::MultiGzDecoder;
-use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder, StreamingDecoder};
 
 /// The largest window that zstd itself accepts by default. It bounds the memory that a file can claim.
 const MAX_ZSTD_WINDOW: u64 = 128 << 20;
+
+/// The header of a last zstd block, raw and empty, and room for the checksum of a frame (RFC 8878, section 3.1.1).
+const LAST_ZSTD_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
 
 /// The input as it is, or decompressed where it begins as gzip or zstd does. No `BufReader` is needed
 /// around it or in it.
@@ -46,22 +49,35 @@ const fn unsupported(magic: [u8; 4]) -> Option<&'static str> {
 struct Frames<R: BufRead> {
     /// `None` after the last, or an error.
     frame: Option<StreamingDecoder<R, FrameDecoder>>,
+    /// Error that follows the decoded bytes of the frame.
+    failure: Option<io::Error>,
 }
 
 impl<R: BufRead> Frames<R> {
     fn new(input: R) -> io::Result<Self> {
         let frame = StreamingDecoder::new_with_max_window_size(input, MAX_ZSTD_WINDOW);
-        Ok(Self { frame: Some(frame.map_err(io::Error::other)?) })
+        Ok(Self { frame: Some(frame.map_err(io::Error::other)?), failure: None })
     }
 }
 
 impl<R: BufRead> Read for Frames<R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         while let Some(mut frame) = self.frame.take() {
-            let n = frame.read(bytes)?;
+            let n = match frame.read(bytes) {
+                Ok(n) => n,
+                Err(error) if self.failure.is_none() && end(&mut frame.decoder) => {
+                    self.failure = Some(error);
+                    self.frame = Some(frame);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             if n > 0 || bytes.is_empty() {
                 self.frame = Some(frame);
                 return Ok(n);
+            }
+            if let Some(error) = self.failure.take() {
+                return Err(error);
             }
             let (mut input, decoder) = frame.into_parts();
             let (sum, stored) =
@@ -75,6 +91,13 @@ impl<R: BufRead> Read for Frames<R> {
         }
         Ok(0)
     }
+}
+
+/// Ends a frame that is cut off or damaged, because the decoder keeps the last window of a frame until its last block. Returns
+/// false if the decoder has no frame.
+fn end(decoder: &mut FrameDecoder) -> bool {
+    let strategy = BlockDecodingStrategy::UptoBlocks(1);
+    decoder.decode_blocks(&LAST_ZSTD_BLOCK[..], strategy).is_ok()
 }
 
 /// Fills `bytes`, or as much of them as there is before the end of the file.
@@ -141,5 +164,20 @@ mod tests {
         }
         // A window of 2^41 bytes.
         assert!(whole(&[0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xf8, 1, 0, 0]).is_err());
+    }
+
+    #[test]
+    fn bytes_before_a_cut_come_out() {
+        // The blocks end at multiples of 128 KiB, and the window is larger than the content.
+        let bytes: Vec<u8> =
+            (0..400_000u32).map(|i| (i >> 2).to_le_bytes()[i as usize % 4]).collect();
+        for compressed in [gzip(&bytes), zstd(&bytes)] {
+            for (cut, least) in [(compressed.len() / 2, 100_000), (compressed.len() - 1, 400_000)] {
+                let mut out = Vec::new();
+                let ended = decompressed(&compressed[..cut]).unwrap().read_to_end(&mut out);
+                assert!(ended.is_err() && out.len() >= least, "{} bytes of {cut}", out.len());
+                assert!(bytes.starts_with(&out));
+            }
+        }
     }
 }
