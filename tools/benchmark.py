@@ -170,14 +170,33 @@ def publish_entries(entries, machine=None, kernel=None, **more):
         "command": shlex.join([f"tools/{Path(sys.argv[0]).name}", *words]), "date": datetime.date.today().isoformat(),
         "machine": machine or processor(), "kernel": kernel or kernel_version(), **more,
     }
-    results = json.loads(RESULTS.read_text()) | {name: entry | how for name, entry in entries.items()}
+    results = json.loads(RESULTS.read_text())
+    for name, entry in entries.items():
+        entry = entry | how
+        is_partial = any(word.split("=")[0] == "--only" for word in words)
+        results[name] = with_other_rows(name, entry, results[name]) if is_partial and name in results else entry
     RESULTS.write_text(json.dumps(results, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
+
+
+def with_other_rows(name, entry, before):
+    """The entry with the rows of the one before that were not measured, in its order. Such a mixture has the command of the
+    entry before, which measures all rows, and the fewest rounds; the date is that of the last measurement. It takes the same
+    columns, machine and kernel."""
+    measured = {row["name"]: row for row in entry.get("rows", [])}
+    if all(row["name"] in measured for row in before.get("rows", [])):
+        return entry
+    for what in ("columns", "machine", "kernel"):
+        if entry[what] != before[what]:
+            fail(f"{name} has rows that --only leaves out, with other {what}: {before[what]}, not {entry[what]}")
+    rows = [measured.pop(row["name"], row) for row in before["rows"]]
+    rounds = min(entry["rounds"], before["rounds"])
+    return entry | {"rows": rows + list(measured.values()), "command": before["command"], "rounds": rounds}
 
 
 def parser(doc):
     """The options of a benchmark that explains itself like this."""
     options = argparse.ArgumentParser(
-        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     options.add_argument("--publish", action="store_true", help="write the figures into docs/results.json")
     return options

@@ -131,6 +131,7 @@ capture() { cargo test --release --package softroce-tools --test tshark -- --ign
 
 # Only whether something is badly wrong: docs/PERFORMANCE.md has what it can do.
 speed() {
+    tools/tests/results.py
     cargo bench --quiet --bench instructions
     cargo build --release --package softroce-tools
     cargo build --package softroce-pcap --example generate
