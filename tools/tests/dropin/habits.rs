@@ -40,6 +40,16 @@ fn habits_of_programs_stop_no_message() {
 
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn closed_descriptors_of_shared_memory_fail_the_device() {
+    let _alone = alone();
+    let mut run = run(&[&habits(), "close device"]);
+    let ended = run.env("SOFTROCE_VIA", "shm").output().unwrap();
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    assert_eq!(text(&ended.stdout), ARRIVED);
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn five_hundred_threads_use_one_device() {
     let _alone = alone();
     assert_eq!(output(&[&habits(), "threads"]), ARRIVED);
