@@ -18,9 +18,15 @@ pub fn is_log_level_set() -> bool {
     MAX_LEVEL.get().is_some()
 }
 
-/// Writes a line to standard error, unless the level of the program (`SOFTROCE_LOG`, else warnings) is below its own.
+/// Returns whether [`log`] writes messages of this level: not if it is above that of the program (`SOFTROCE_LOG`, else
+/// warnings).
+pub fn is_logged(level: LogLevel) -> bool {
+    level <= MAX_LEVEL.get().unwrap_or(DEFAULT_LEVEL)
+}
+
+/// Writes a line to standard error, if messages of this level [are written](is_logged).
 pub fn log(level: LogLevel, message: &dyn Display) {
-    if level <= MAX_LEVEL.get().unwrap_or(DEFAULT_LEVEL) {
+    if is_logged(level) {
         // A program may have closed it.
         let _ = writeln!(stderr(), "softroce: {message}");
     }

@@ -14,7 +14,7 @@ use crate::engine::{
 use crate::ids::{QKey, Qpn, Rkey};
 use crate::mem::{Access, BindInfo};
 use crate::psn::Psn;
-use crate::runtime::{DeviceError, random};
+use crate::runtime::{DeviceError, random_word};
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest};
 use crate::verbs::context::ContextInner;
 use crate::verbs::limits::{MAX_INLINE, MAX_SGE, MAX_WR, check_max};
@@ -162,7 +162,7 @@ impl QueuePair {
             xrcd: None,
         };
         let os = |source| Error::Os { what: "random numbers", source };
-        let psn = Psn::new(u32::from_ne_bytes(random().map_err(os)?));
+        let psn = Psn::new(random_word().map_err(os)?);
         let shard = config.srq.map(|srq| &srq.inner.shard).unwrap_or_else(|| pd.next_shard());
         let qpn = shard.with(|core, now| core.create_qp(now, init, &context.events))??;
         for cq in [config.send_cq, config.recv_cq] {

@@ -31,7 +31,7 @@ fn run<R, F: FnOnce() -> Result<R, Errno>>(body: F) -> Result<R, Errno> {
     match &result {
         Ok(_) => System::set_raw(before),
         Err(errno) => {
-            report::refused(function_of(type_name::<F>()), errno);
+            report::refused(|| function_of(type_name::<F>()), errno);
             errno.set();
         }
     }

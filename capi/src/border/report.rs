@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use softroce::runtime::{Environment, LogLevel, is_log_level_set, log};
+use softroce::runtime::{Environment, LogLevel, is_log_level_set, is_logged, log};
 use softroce::verbs::{Completion, WcStatus};
 
 use super::errno::Errno;
@@ -17,11 +17,14 @@ const PROBES: [&str; 2] = ["query_", "read_sysfs_file"];
 /// Functions that programs call until the queue is full.
 const POSTS: [&str; 2] = ["post_", "wr_"];
 
-/// Reports why a call has failed. `function` is its name without `ibv_`, if it is known.
-pub(crate) fn refused(function: Option<&str>, errno: &Errno) {
-    if errno.is_normal() {
+/// Reports why a call has failed. `function` returns its name without `ibv_`, if it is known: some programs ask for a feature
+/// with each connection, so an answer that is not written takes no text.
+pub(crate) fn refused<'a>(function: impl FnOnce() -> Option<&'a str>, errno: &Errno) {
+    let is_silent = !errno.is_failure() && !errno.is_mistake() && !is_logged(LogLevel::Info);
+    if errno.is_normal() || is_silent {
         return;
     }
+    let function = function();
     let call = function.map(|function| format!("ibv_{function}"));
     let call = call.as_deref().unwrap_or("a call");
     let begins = |names: &[&str]| {

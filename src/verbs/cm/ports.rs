@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use crate::cm::{Bind, BindError, BindId, DeviceNumber, PortRules, PortTable};
-use crate::runtime::{Device, PerProcess, now, random};
+use crate::runtime::{Device, PerProcess, now, random_word};
 use crate::sync::Mutex;
 use crate::sys::has_net_bind_service;
 use crate::time::Instant;
@@ -38,7 +38,7 @@ pub(super) fn ports() -> MutexGuard<'static, PortTable> {
 pub(super) fn bind(bind: Bind) -> Result<(BindId, u16), Error> {
     if bind.address.port() == 0 {
         let os = |source| Error::Os { what: "random numbers", source };
-        let random = u32::from_ne_bytes(random().map_err(os)?);
+        let random = random_word().map_err(os)?;
         let rules = PortRules { ephemeral: ephemeral(), ..PortRules::default() };
         return Ok(ports().bind(bind, &rules, random)?);
     }
