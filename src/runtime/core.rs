@@ -160,7 +160,7 @@ impl Core {
     /// Takes a turn for a caller that will soon take another: an acknowledgement may wait for the next message, or for the
     /// response.
     pub(crate) fn poll(&mut self, now: Instant) -> PollOutcome {
-        let waits = self.delayed_ack.waits_for_message(now);
+        let waits = self.delayed_ack.waits_for_message(now) | self.delayed_ack.waits_in_stream(now);
         self.turn_while(waits, AckWait::WithoutCompletion, now)
     }
 
@@ -195,10 +195,15 @@ impl Core {
         self.receive_for_sends(now);
         self.run_timers(now);
         self.poll_cm(now);
-        if wait.admits(self.engine.completes_at().is_some())
+        if wait != AckWait::Never
+            && received.as_ref().is_ok_and(|buffers| *buffers > 0)
             && self.engine.owes_only_acknowledgement().is_some()
         {
-            self.delayed_ack.request_taken(now);
+            if wait.admits(self.engine.completes_at().is_some()) {
+                self.delayed_ack.request_taken(now);
+            } else {
+                self.delayed_ack.messages_taken(now);
+            }
         }
         self.deliver(now);
         match received {

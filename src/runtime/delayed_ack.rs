@@ -2,16 +2,20 @@
 //!
 //! A program that responds to a message with another one also has to acknowledge it. If the peer sends its next message
 //! without waiting for the acknowledgement, one acknowledgement covers many messages, and a round trip takes two
-//! packets instead of four. So the acknowledgement of a request waits [`ACK_DELAY`], in two cases:
+//! packets instead of four. So the acknowledgement of a request waits [`ACK_DELAY`], in three cases:
 //!
 //! | request | response | the acknowledgement waits for |
 //! |---|---|---|
 //! | any, received in a poll | sent | the next message of the peer |
 //! | WRITE without completion, or any received by the device's thread | not yet sent | the response |
+//! | with a completion, less than [`ACK_DELAY`] after another one, received in a poll | none | further messages of the peer |
 //!
 //! The second case is for programs that wait until their memory changes. The peer polls for the completion of its
 //! message. If the acknowledgement follows the response, that poll also receives the response. Otherwise the poll ends
 //! before it, and the peer needs its device's thread, which may wait for a processor.
+//!
+//! The third case is for a peer that sends one message after the other. The receiver is faster than the sender, so it would
+//! acknowledge each message alone, as TCP would without delayed acknowledgements (RFC 1122, section 4.2.3.2).
 //!
 //! If the delay expires, the following acknowledgements are sent at once, until another attempt. The peer may wait for
 //! them before it sends its next message, as perftest's latency tests do. So they leave with the response, and in its
@@ -27,6 +31,9 @@ pub(super) const ACK_DELAY: Duration = Duration::from_micros(50);
 
 /// Maximum number of responses before an acknowledgement is sent.
 const MAX_RESPONSES_PER_ACK: u32 = 16;
+
+/// Number of turns with received messages before an acknowledgement without a response is sent.
+const MAX_TURNS_PER_ACK: u32 = 4;
 
 /// Number of acknowledgements that are sent at once after the delay has expired: the first time, and at most.
 const MIN_IMMEDIATE_ACKS: u32 = 64;
@@ -64,6 +71,12 @@ pub(crate) struct DelayedAck {
     answers: u32,
     /// The wait for the response.
     for_response: Wait,
+    /// The wait for further messages, without a response.
+    for_stream: Wait,
+    /// Turns with received messages since that wait began.
+    turns: u32,
+    /// Time of the last turn with received messages.
+    last_taken: Option<Instant>,
 }
 
 /// Attempts to wait. After one that was of no use, some are omitted.
@@ -108,7 +121,16 @@ impl Wait {
 
 impl DelayedAck {
     pub(crate) const fn new(policy: AckPolicy) -> Self {
-        Self { policy, for_message: Wait::new(), answers: 0, for_response: Wait::new() }
+        let [for_message, for_response, for_stream] = [const { Wait::new() }; 3];
+        Self {
+            policy,
+            for_message,
+            answers: 0,
+            for_response,
+            for_stream,
+            turns: 0,
+            last_taken: None,
+        }
     }
 
     /// Returns when requests are acknowledged.
@@ -158,8 +180,31 @@ impl DelayedAck {
         }
     }
 
+    /// Reports a turn that received messages with completions, of which only the acknowledgement is pending.
+    pub(crate) fn messages_taken(&mut self, now: Instant) {
+        let last = self.last_taken.replace(now);
+        let is_stream = last.is_some_and(|last| now < last + ACK_DELAY);
+        if self.for_stream.until.is_some() {
+            self.turns += 1;
+            if self.turns >= MAX_TURNS_PER_ACK {
+                // The peer has continued each time.
+                self.for_stream.has_helped();
+            }
+        } else if self.policy == AckPolicy::Lazy && is_stream && self.for_stream.may_begin() {
+            self.for_stream.until = Some(now + ACK_DELAY);
+            self.turns = 1;
+        }
+    }
+
+    /// Returns whether the acknowledgement may wait longer for further messages.
+    pub(crate) fn waits_in_stream(&mut self, now: Instant) -> bool {
+        self.for_stream.lasts(now)
+    }
+
     /// Reports that the program has posted a request.
     pub(crate) fn posted(&mut self) {
+        // It may be the response.
+        self.for_stream.until = None;
         if self.for_response.until.is_some() {
             self.for_response.has_helped();
         }
@@ -179,6 +224,7 @@ impl DelayedAck {
     pub(crate) fn sent(&mut self) {
         self.for_message.until = None;
         self.for_response.until = None;
+        self.for_stream.until = None;
         self.answers = 0;
     }
 }
@@ -243,6 +289,65 @@ mod tests {
             assert!(!delayed.waits_for_response(now + ACK_DELAY));
         }
         assert_eq!(waits, 3, "after 64 and 128 more");
+    }
+
+    /// Returns the number of messages, one each `gap`, after which the acknowledgement was sent.
+    fn acknowledged(delayed: &mut DelayedAck, start: Instant, messages: u32, gap: Duration) -> u32 {
+        let mut acknowledged = 0;
+        for message in 0..messages {
+            let now = start + gap * message;
+            if !delayed.waits_in_stream(now) {
+                delayed.sent();
+            }
+            delayed.messages_taken(now);
+            acknowledged += u32::from(!delayed.waits_in_stream(now));
+        }
+        acknowledged
+    }
+
+    #[test]
+    fn one_message_in_four_of_a_stream_is_acknowledged() {
+        let mut delayed = DelayedAck::new(AckPolicy::Lazy);
+        let gap = Duration::from_micros(5);
+        assert_eq!(acknowledged(&mut delayed, Instant::ZERO, 1, gap), 1, "no stream yet");
+        let start = Instant::ZERO + gap;
+        assert_eq!(acknowledged(&mut delayed, start, 400, gap), 100);
+        let mut other = DelayedAck::new(AckPolicy::BeforeCompletion);
+        assert_eq!(acknowledged(&mut other, start, 400, gap), 400);
+    }
+
+    #[test]
+    fn messages_with_pauses_are_acknowledged_at_once() {
+        let mut delayed = DelayedAck::new(AckPolicy::Lazy);
+        assert_eq!(acknowledged(&mut delayed, Instant::ZERO, 400, ACK_DELAY), 400);
+    }
+
+    #[test]
+    fn sender_that_waits_for_acknowledgements_of_a_stream_is_seldom_made_to() {
+        let mut delayed = DelayedAck::new(AckPolicy::Lazy);
+        let mut now = Instant::ZERO;
+        let mut waits = 0;
+        for _ in 0..10_000 {
+            delayed.messages_taken(now);
+            if delayed.waits_in_stream(now) {
+                waits += 1;
+                now += ACK_DELAY;
+            }
+            assert!(!delayed.waits_in_stream(now), "the delay has expired");
+            delayed.sent();
+            now += Duration::from_micros(10);
+        }
+        assert_eq!(waits, 8, "after 64, 128, 256, 512, 1024, 2048 and 4096 more");
+    }
+
+    #[test]
+    fn response_ends_the_wait_for_further_messages() {
+        let mut delayed = DelayedAck::new(AckPolicy::Lazy);
+        delayed.messages_taken(Instant::ZERO);
+        delayed.messages_taken(Instant::ZERO);
+        assert!(delayed.waits_in_stream(Instant::ZERO));
+        delayed.posted();
+        assert!(!delayed.waits_in_stream(Instant::ZERO));
     }
 
     #[test]

@@ -151,6 +151,48 @@ fn acknowledgement_that_does_not_wait_leaves_in_one_burst_with_the_response() {
 }
 
 #[test]
+fn polling_receiver_of_a_stream_acknowledges_four_messages_at_once() {
+    let (mut a, mut b) = pair(AckPolicy::Lazy, 64);
+    let mut sent = Vec::new();
+    for wr_id in 0..9 {
+        b.core.post_recvs(NOW, b.qpn, [RecvRequest::new(wr_id, b.sge(64))]).1.unwrap();
+        let send = SendRequest::send(wr_id, a.sge(8)).signaled();
+        a.core.post_send(NOW, a.qpn, send, Doorbell::Now).unwrap();
+        b.core.poll(NOW);
+        b.core.poll(NOW);
+        sent.push(sent_by(&mut b));
+    }
+    assert_eq!(sent, [1, 0, 0, 0, 1, 0, 0, 0, 1], "the first is no stream yet");
+    let completions = std::iter::from_fn(|| {
+        a.core.turn(NOW);
+        a.ring.completions.pop()
+    });
+    assert!(completions.map(|completion| completion.wr_id).eq(0..9));
+}
+
+/// A program that stops to poll leaves the acknowledgement to the device's thread.
+#[test]
+fn acknowledgement_of_a_stream_leaves_after_the_delay() {
+    let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
+    for wr_id in 0..2 {
+        b.core.post_recvs(NOW, b.qpn, [RecvRequest::new(wr_id, b.sge(64))]).1.unwrap();
+        a.core.post_send(NOW, a.qpn, SendRequest::send(wr_id, a.sge(8)), Doorbell::Now).unwrap();
+        b.core.poll(NOW);
+        b.core.poll(NOW);
+    }
+    assert_eq!((sent_by(&mut b), b.core.has_pending_tx()), (1, true), "that of the first");
+    b.core.poll(NOW + ACK_DELAY);
+    assert_eq!((sent_by(&mut b), b.core.has_pending_tx()), (1, false));
+    for turn in [Core::turn_of_thread, Core::turn] {
+        b.core.post_recvs(NOW, b.qpn, [RecvRequest::new(9, b.sge(64))]).1.unwrap();
+        a.core.post_send(NOW, a.qpn, SendRequest::send(9, a.sge(8)), Doorbell::Now).unwrap();
+        b.core.poll(NOW);
+        turn(&mut b.core, NOW);
+        assert_eq!(sent_by(&mut b), 1);
+    }
+}
+
+#[test]
 fn only_the_thread_delays_the_acknowledgement_of_a_send() {
     type Turn = fn(&mut Core, Instant) -> PollOutcome;
     for (turn, expected) in [(Core::poll as Turn, 1), (Core::turn_of_thread, 0), (Core::turn, 1)] {
