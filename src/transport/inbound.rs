@@ -274,7 +274,8 @@ fn send_single(
     }
     let span =
         cx.memory.epoch_local(cx.turn, receives.pd, (lkey, addr, length), LocalAccess::Write);
-    if !span.is_ok_and(|span| span.place(packet.payload).is_ok()) {
+    // By reference: to move it would load words together that were just stored one by one.
+    if !span.as_ref().is_ok_and(|span| span.place(packet.payload).is_ok()) {
         return false;
     }
     receives.pop_first();
@@ -292,7 +293,8 @@ fn write_single(
 ) -> Result<(), TransportError> {
     let bytes = (to.rkey, to.addr, to.length);
     let span = cx.memory.epoch_remote(cx.turn, &connection.id, bytes, Access::REMOTE_WRITE);
-    span.ok().and_then(|span| span.place(payload).ok()).ok_or(TransportError::RemoteAccess)
+    let placed = span.as_ref().ok().and_then(|span| span.place(payload).ok());
+    placed.ok_or(TransportError::RemoteAccess)
 }
 
 fn arrived(opcode: WcOpcode, byte_len: u32, packet: &Datagram<'_>) -> RecvEnd {

@@ -500,6 +500,7 @@ pub struct RecvRequest {
 
 impl RecvRequest {
     /// Returns a request for a message of up to `sge.length` bytes.
+    #[inline]
     pub fn new(wr_id: u64, sge: Sge) -> Self {
         Self { wr_id, sges: SgeList::from_buf_and_len([sge, Sge::default()], 1) }
     }

@@ -214,7 +214,8 @@ impl Wqe {
                 let [Sge { addr, length, lkey }] = sges[..] else { return Err(Revoked) };
                 let span =
                     cx.memory.epoch_local(cx.turn, pd, (lkey, addr, length), LocalAccess::Read);
-                let span = span.map_err(|_| Revoked)?;
+                // By reference: to move it would load words together that were just stored one by one.
+                let span = span.as_ref().map_err(|_| Revoked)?;
                 if self.region.is_some_and(|before| span.region() != Some(before)) {
                     return Err(Revoked);
                 }
