@@ -125,6 +125,16 @@ impl Agent {
         of_conn().map(|conn| conn.state).or_else(of_listener).or_else(|| self.services.state(id))
     }
 
+    /// Returns whether a datagram is a request for a service without a listener.
+    pub fn lacks_listener(&self, mad: &ReceivedMad) -> bool {
+        let Ok(message) = Message::parse(mad.bytes.as_slice()) else { return false };
+        match &message.body {
+            Body::Req(req) => !self.listeners.has_service(req.service_id, false),
+            Body::SidrReq(req) => !self.listeners.has_service(req.service_id, true),
+            _ => false,
+        }
+    }
+
     /// Returns the services with a listener, sorted.
     pub fn listening(&self) -> Vec<ServiceId> {
         self.listeners.services()

@@ -2,6 +2,7 @@
 
 mod cm;
 mod cm_slot;
+mod early_requests;
 mod failure;
 mod link;
 mod link_state;

@@ -133,6 +133,19 @@ fn dropped_listener_rejects_waiting_requests() {
     assert!(matches!(error, Error::Rejected { reason: RejectReason::CONSUMER, .. }), "{error}");
 }
 
+/// As of `qperf`, whose server tells its port before it listens.
+#[test]
+fn request_that_precedes_its_listener_is_accepted() {
+    let (near, far) = nodes();
+    let (listener, address) = listen(&far);
+    drop(listener);
+    let connecting = start(&near, address);
+    let again = SocketAddr::new([0, 0, 0, 0].into(), address.port());
+    let listener = Listener::bind(&far.ctx, again).unwrap();
+    let _far_end = accept(&listener, &far);
+    connecting.wait(WAIT_LIMIT).unwrap();
+}
+
 #[test]
 fn port_without_listener_rejects_the_service() {
     let (near, far) = nodes();

@@ -9,6 +9,7 @@ use crate::port::Control;
 use crate::runtime::cm::CmEvents;
 use crate::runtime::core::Core;
 use crate::runtime::core::cm_slot::{Cm, CmSlot};
+use crate::runtime::core::early_requests::EarlyRequests;
 use crate::runtime::random::random;
 use crate::time::Instant;
 
@@ -45,7 +46,9 @@ impl Core {
             active_mtu: engine.active_mtu,
             ..AgentConfig::new(Guid::of(ip), ip)
         };
-        Ok(Cm { agent: Agent::new(config, random()?), events: Arc::clone(&self.cm.events) })
+        let agent = Agent::new(config, random()?);
+        let events = Arc::clone(&self.cm.events);
+        Ok(Cm { agent, events, early: EarlyRequests::default() })
     }
 
     /// Moves datagrams, first packets and events between engine and agent. The first datagram creates the agent, which
@@ -64,7 +67,7 @@ impl Core {
         }
         while let Some(mad) = self.engine.poll_mad() {
             // Without random numbers there is no agent, and the sender repeats its message.
-            let _ = self.with_cm(now, |cm| cm.agent.handle_mad(now, &mad));
+            let _ = self.with_cm(now, |cm| cm.handle_mad(now, &mad));
         }
         if self.cm.is_due(now) {
             if let Some(cm) = &mut self.cm.cm {
@@ -80,6 +83,9 @@ impl Core {
     /// connections that have ended is sent again, since it may have been lost.
     pub(crate) fn end_connections(&mut self, now: Instant) {
         let Some(cm) = &mut self.cm.cm else { return };
+        while let Some(request) = cm.early.take_any() {
+            cm.agent.handle_mad(now, &request);
+        }
         for conn in cm.events.connections() {
             cm.events.remove(conn);
             cm.agent.destroy(now, conn);
@@ -90,7 +96,11 @@ impl Core {
 
     /// Returns whether the end of the process has to end connections, or to send their last message again.
     pub(crate) fn has_connections(&self) -> bool {
-        let has = |cm: &Cm| cm.events.has_connections() || cm.agent.has_confirmations();
+        let has = |cm: &Cm| {
+            cm.events.has_connections()
+                || cm.agent.has_confirmations()
+                || cm.early.deadline().is_some()
+        };
         self.cm.cm.as_deref().is_some_and(has)
     }
 
@@ -119,6 +129,9 @@ impl Core {
 
     /// Sends the messages of the agent and collects its events.
     fn run_agent(&mut self, now: Instant) {
+        if let Some(cm) = &mut self.cm.cm {
+            cm.handle_early_requests(now);
+        }
         loop {
             let Self { cm: CmSlot { cm: Some(cm), .. }, engine, port, .. } = self else { return };
             let mut has_sent = false;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::cm::Agent;
+use crate::engine::ReceivedMad;
 use crate::ids::Qpn;
 use crate::runtime::cm::CmEvents;
+use crate::runtime::core::early_requests::EarlyRequests;
 use crate::time::Instant;
 
 /// The agent of a device, and the events that it has reported.
@@ -14,6 +16,23 @@ use crate::time::Instant;
 pub(crate) struct Cm {
     pub(crate) agent: Agent,
     pub(crate) events: Arc<CmEvents>,
+    pub(super) early: EarlyRequests,
+}
+
+impl Cm {
+    /// Handles a received datagram. A request without a listener waits for one.
+    pub(super) fn handle_mad(&mut self, now: Instant, mad: &ReceivedMad) {
+        if !self.agent.lacks_listener(mad) || !self.early.hold(now, mad) {
+            self.agent.handle_mad(now, mad);
+        }
+    }
+
+    /// Handles the requests that have waited long enough, or that have a listener now.
+    pub(super) fn handle_early_requests(&mut self, now: Instant) {
+        while let Some(mad) = self.early.take(now, |mad| !self.agent.lacks_listener(mad)) {
+            self.agent.handle_mad(now, &mad);
+        }
+    }
 }
 
 /// Queue pairs that have received their first packets.
@@ -35,9 +54,10 @@ pub(super) struct CmSlot {
 }
 
 impl CmSlot {
-    /// Returns the time of the agent's next timer.
+    /// Returns the time of the agent's next timer, or when a request has waited long enough.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.cm.as_ref()?.agent.poll_timeout()
+        let cm = self.cm.as_ref()?;
+        Instant::first(cm.agent.poll_timeout(), cm.early.deadline())
     }
 
     pub(super) fn is_due(&self, now: Instant) -> bool {
