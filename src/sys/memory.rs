@@ -325,7 +325,7 @@ pub(crate) fn can_copy() -> io::Result<()> {
     Err(io::Error::new(error.kind(), format!("process_vm_readv: {error}")))
 }
 
-/// Puts the [handler](super::fault) of missing pages in front of the program's, so that [`read_program`] and
+/// Puts the handler (`sys::fault`) of missing pages in front of the program's, so that [`read_program`] and
 /// [`write_program`] need no system calls.
 pub fn handle_faults() {
     fault::install();
