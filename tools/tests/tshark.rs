@@ -9,6 +9,7 @@ mod roce;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
 
 use roce::{Listener, alone, golden, json, lines, scratch};
 use serde_json::Value;
@@ -131,8 +132,11 @@ fn ours(packet: &Value, field: &str) -> Option<u64> {
     value.as_u64().or(value.as_bool().map(u64::from))
 }
 
+/// The golden captures in one file, which the tests share.
+static GOLDEN_CAPTURES: LazyLock<String> = LazyLock::new(join_golden_captures);
+
 /// Joins the golden captures in one file, except bursts, which tshark takes for single packets.
-fn golden_captures() -> String {
+fn join_golden_captures() -> String {
     let dirs = ["rxe", "hardware"].map(|dir| std::fs::read_dir(golden(dir)).unwrap());
     let mut files: Vec<_> = dirs
         .into_iter()
@@ -152,12 +156,12 @@ fn golden_captures() -> String {
 #[test]
 #[ignore = "needs tshark and mergecap: tools/ci.sh capture"]
 fn fields_of_golden_packets_equal_those_of_tshark() {
-    let file = golden_captures();
+    let file = GOLDEN_CAPTURES.as_str();
     // A field has one column, however often it is requested.
     let columns: Vec<_> = BTreeSet::from(AGREED.map(|field| field.theirs)).into_iter().collect();
     let names: Vec<_> = columns.iter().map(|field| format!("infiniband.{field}")).collect();
     let options: Vec<_> = names.iter().flat_map(|name| ["-e", name]).collect();
-    let args = ["--disable-protocol", "rpcordma", "-r", &file, "-T", "fields"];
+    let args = ["--disable-protocol", "rpcordma", "-r", file, "-T", "fields"];
     // A field of a message may occur in several messages of a packet.
     let args = [&args[..], &["-E", "occurrence=f", "-e", "frame.number"], &options].concat();
     let theirs = run("tshark", &args);
@@ -166,7 +170,7 @@ fn fields_of_golden_packets_equal_those_of_tshark() {
     let mut theirs = theirs.filter(|row| !row[opcode].is_empty());
     let mut seen = [0; AGREED.len()];
     let mut beyond = Vec::new();
-    for packet in json(&["dump", "--json", &file]) {
+    for packet in json(&["dump", "--json", file]) {
         let number = packet["number"].to_string();
         let row = theirs.next().unwrap();
         assert_eq!(row[0], number, "tshark sees a packet of RoCE more or less than we do");
@@ -375,18 +379,18 @@ const FILTERS: [&str; 30] = [
 #[test]
 #[ignore = "needs tshark and mergecap: tools/ci.sh capture"]
 fn display_filters_select_the_packets_that_tshark_selects() {
-    let file = golden_captures();
+    let file = GOLDEN_CAPTURES.as_str();
     let mut selected = 0;
     for filter in FILTERS {
         // FLUSH, ATOMIC WRITE and CNP, of which tshark 4.0 knows only the base header.
         let filter = format!("({filter}) && !(infiniband.bth.opcode in {{0x1c, 0x1d, 0x81}})");
         let theirs = format!("{filter} && infiniband.bth");
-        let common = ["-r", &file, "-T", "fields", "-e", "frame.number"];
+        let common = ["-r", file, "-T", "fields", "-e", "frame.number"];
         let theirs = run(
             "tshark",
             &[&["--disable-protocol", "rpcordma", "-Y", &theirs], &common[..]].concat(),
         );
-        let ours = lines(&["dump", "-Y", &filter, "-T", "fields", "-e", "frame.number", &file]);
+        let ours = lines(&["dump", "-Y", &filter, "-T", "fields", "-e", "frame.number", file]);
         assert_eq!(ours, theirs, "{filter}");
         selected += ours.len();
     }
@@ -397,7 +401,7 @@ fn display_filters_select_the_packets_that_tshark_selects() {
 #[test]
 #[ignore = "needs tshark and mergecap: tools/ci.sh capture"]
 fn fields_of_the_connection_manager_equal_those_of_tshark() {
-    let file = golden_captures();
+    let file = GOLDEN_CAPTURES.as_str();
     let names: Vec<_> = Field::ALL.iter().map(Field::name).collect();
     let is_cm =
         |name: &&&str| name.starts_with("infiniband.cm") || name.starts_with("infiniband.mad.");
@@ -406,8 +410,8 @@ fn fields_of_the_connection_manager_equal_those_of_tshark() {
     let options: Vec<_> = names.iter().flat_map(|name| ["-e", name]).collect();
     let common = ["-Y", "infiniband.mad", "-T", "fields"];
     let theirs =
-        run("tshark", &[&["-r", &file, "-E", "occurrence=f"], &common[..], &options].concat());
-    let ours = lines(&[&["dump"], &common[..], &options, &[&file]].concat());
+        run("tshark", &[&["-r", file, "-E", "occurrence=f"], &common[..], &options].concat());
+    let ours = lines(&[&["dump"], &common[..], &options, &[file]].concat());
     assert!(ours.len() >= 30, "{}", ours.len());
     assert_eq!(ours.len(), theirs.len());
     let mut seen = BTreeSet::new();
@@ -473,9 +477,9 @@ fn post_dissector_joins_requests_responses_and_retransmissions() {
 #[test]
 #[ignore = "needs tshark with Lua: tools/ci.sh capture"]
 fn post_dissector_and_checker_have_the_same_verdicts_on_icrcs() {
-    let file = golden_captures();
+    let file = GOLDEN_CAPTURES.as_str();
     let theirs = with_lua(Path::new(&file), &["frame.number", "roce.icrc.status"]);
-    let ours = json(&["dump", "--json", &file]);
+    let ours = json(&["dump", "--json", file]);
     assert!(ours.len() > 2300);
     for packet in ours {
         let number = usize::try_from(packet["number"].as_u64().unwrap()).unwrap();
