@@ -114,14 +114,18 @@ def main():
     if child == 0:
         side = Side()
         os.write(to_parent[1], f"{side.name()}\n".encode())
-        side.connect(os.fdopen(to_child[0]).readline())
+        words = os.fdopen(to_child[0])
+        side.connect(words.readline())
         serve(side, lambda: os.write(to_parent[1], b"ready\n"))
+        # The last acknowledgement may be lost, and is not repeated after the end of this process.
+        assert words.readline() == "done\n"
         return
     side, answers = Side(), os.fdopen(to_parent[0])
     side.connect(answers.readline())
     os.write(to_child[1], f"{side.name()}\n".encode())
     assert answers.readline() == "ready\n"
     ask(side)
+    os.write(to_child[1], b"done\n")
     assert os.waitpid(child, 0)[1] == 0
     print("all data is right")
 
