@@ -133,7 +133,7 @@ fn dropped_listener_rejects_waiting_requests() {
     assert!(matches!(error, Error::Rejected { reason: RejectReason::CONSUMER, .. }), "{error}");
 }
 
-/// As of `qperf`, whose server tells its port before it listens.
+/// The server of `qperf` sends its port to the client before it listens.
 #[test]
 fn request_that_precedes_its_listener_is_accepted() {
     let (near, far) = nodes();

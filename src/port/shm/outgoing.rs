@@ -17,7 +17,7 @@ use crate::time::Instant;
 /// Interval between attempts to find a receiver at an address.
 pub(super) const FIND_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Maximum interval between attempts at an address whose receiver takes nothing out of its rings.
+/// Maximum interval between attempts at an address, while its receiver reads nothing from its rings.
 pub(super) const MAX_FIND_INTERVAL: Duration = Duration::from_millis(6400);
 
 /// Interval between checks that a receiver still exists.
