@@ -179,6 +179,11 @@ impl Gsi {
         self.received.pop_front()
     }
 
+    /// Returns whether there is a datagram or a response to take.
+    pub(super) fn has_received(&self) -> bool {
+        !self.received.is_empty() || !self.responses.is_empty()
+    }
+
     /// Returns the next response to a request of another class.
     pub(super) fn poll_response(&mut self) -> Option<OutgoingMad> {
         self.responses.pop_front()

@@ -646,6 +646,11 @@ impl Engine {
 
     // ---- queries ----
 
+    /// Returns whether there is a completion, an event, a management datagram or a first packet to take.
+    pub fn has_output(&self) -> bool {
+        !self.shared.outputs.is_empty() || self.gsi.has_received()
+    }
+
     /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout): never too late,
     /// perhaps too early.
     pub fn poll_timeout(&self) -> Option<Instant> {

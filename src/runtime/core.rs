@@ -193,6 +193,10 @@ impl Core {
         // Before it receives: the descriptor may be that of another file by now.
         self.poll_link(now);
         let received = self.receive(now);
+        if !sent && matches!(received, Ok(0)) && !self.has_work_without_packet(now) {
+            // Most polls end here, and the next one finds its packet the sooner.
+            return PollOutcome::Nothing;
+        }
         self.receive_for_sends(now);
         self.run_timers(now);
         self.poll_cm(now);
@@ -220,6 +224,15 @@ impl Core {
         self.run_timers(now);
         self.poll_cm(now);
         self.deliver(now);
+    }
+
+    /// Returns whether a timer has expired, or a call has left something to deliver.
+    fn has_work_without_packet(&self, now: Instant) -> bool {
+        let timers = [self.engine.poll_timeout(), self.rings.deadline(), self.cm.deadline()];
+        timers.into_iter().flatten().any(|at| at <= now)
+            || self.engine.has_output()
+            || self.rings.is_due()
+            || self.cm.has_unsent
     }
 
     fn run_timers(&mut self, now: Instant) {
@@ -595,17 +608,18 @@ impl Core {
         self.wakes = self.wakes.without(shard);
     }
 
+    /// Returns whether there are notices.
+    pub(crate) fn has_notices(&self) -> bool {
+        !self.wakes.is_empty()
+            || self.descriptors_changed
+            || self.is_port_closed
+            || self.rings.has_notices()
+            || self.cm.has_notices()
+    }
+
     /// Takes the notices. Most turns have none.
     pub(crate) fn take_notices(&mut self) -> Option<Notices> {
-        if self.wakes.is_empty()
-            && !self.descriptors_changed
-            && !self.is_port_closed
-            && !self.rings.has_notices()
-            && !self.cm.has_notices()
-        {
-            return None;
-        }
-        Some(Notices {
+        self.has_notices().then(|| Notices {
             wakes: std::mem::take(&mut self.wakes),
             moved: std::mem::take(&mut self.descriptors_changed),
             wakers: self.rings.take_wakers(),

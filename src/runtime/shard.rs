@@ -196,8 +196,12 @@ impl Shard {
             // A caller that finds nothing may not come back soon.
             core.transmit(now);
             core.deliver(now);
+            self.release(core, now);
+        } else if found == PollOutcome::Nothing {
+            self.release_unchanged(core, now);
+        } else {
+            self.release(core, now);
         }
-        self.release(core, now);
         self.yield_if_idle(found);
         Ok(())
     }
@@ -296,6 +300,14 @@ impl Shard {
         if overslept {
             self.wake_sleeper();
         }
+    }
+
+    /// Unlocks after an idle turn, which has moved no deadline.
+    fn release_unchanged(&self, core: MutexGuard<'_, Core>, now: Instant) {
+        if self.wakes_at().is_some() || core.has_notices() {
+            return self.release(core, now);
+        }
+        self.last_time.store(now.as_nanos(), Ordering::Relaxed);
     }
 
     fn deliver_notices(&self, notices: Notices) {

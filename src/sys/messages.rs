@@ -174,7 +174,12 @@ impl RecvBatch {
 
     /// Receives up to `most` messages, without waiting, and returns how many there were.
     pub(crate) fn receive(&mut self, socket: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
-        if most <= 1 { self.receive_one(socket) } else { self.receive_many(socket, most) }
+        let received =
+            if most <= 1 { self.receive_one(socket) } else { self.receive_many(socket, most) };
+        received.or_else(|error| match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EINTR) => Ok(0),
+            _ => Err(error),
+        })
     }
 
     /// The messages of the last [`receive`](Self::receive).

@@ -76,6 +76,11 @@ pub(crate) struct Outputs {
 const MAX_FIRST_PACKETS: usize = 1 << 14;
 
 impl Outputs {
+    /// Returns whether there is a completion, an event or a first packet to take.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.completions.is_empty() && self.events.is_empty() && self.first_packets.is_empty()
+    }
+
     /// Reports the first packet of a queue pair.
     #[cold]
     pub(crate) fn first_packet(&mut self, qpn: Qpn) {

@@ -55,10 +55,14 @@ impl RxSocket {
         if self.is_lost {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
         }
-        let filled = self.recv_batch.receive(self.socket.as_fd(), self.batch.next());
-        let got = deliver(&self.recv_batch, filled, self.ip, counters, sink)?;
-        self.batch.received(got.messages, got.datagrams, got.bytes);
-        Ok(got.messages)
+        let messages = self.recv_batch.receive(self.socket.as_fd(), self.batch.next())?;
+        if messages == 0 {
+            self.batch.received(0, 0, 0);
+            return Ok(0);
+        }
+        let got = deliver(self.recv_batch.messages(messages), self.ip, counters, sink);
+        self.batch.received(messages, got.datagrams, got.bytes);
+        Ok(messages)
     }
 
     /// Receives datagrams to a group, and returns the number of messages.
@@ -68,8 +72,9 @@ impl RxSocket {
         counters: &mut PortCounters,
         sink: &mut dyn FnMut(RxBuffer<'_>),
     ) -> io::Result<usize> {
-        let filled = self.recv_batch.receive(socket, MESSAGES_PER_GROUP_RECV);
-        deliver(&self.recv_batch, filled, group, counters, sink).map(|got| got.messages)
+        let messages = self.recv_batch.receive(socket, MESSAGES_PER_GROUP_RECV)?;
+        deliver(self.recv_batch.messages(messages), group, counters, sink);
+        Ok(messages)
     }
 
     /// Checks that the descriptor still is that of the socket. Otherwise every later call of [`receive`](Self::receive)
@@ -80,30 +85,22 @@ impl RxSocket {
 }
 
 /// Amounts received by one call.
+#[derive(Default)]
 struct ReceivedAmount {
-    messages: usize,
     datagrams: usize,
     bytes: usize,
 }
 
 /// Passes received messages to `sink`.
 #[inline]
-fn deliver(
-    recv_batch: &RecvBatch,
-    filled: io::Result<usize>,
+fn deliver<'a>(
+    messages: impl Iterator<Item = Received<'a>>,
     ip: IpAddr,
     counters: &mut PortCounters,
     sink: &mut dyn FnMut(RxBuffer<'_>),
-) -> io::Result<ReceivedAmount> {
-    let messages = match filled {
-        Ok(messages) => messages,
-        Err(error) => match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => 0,
-            _ => return Err(error),
-        },
-    };
-    let mut got = ReceivedAmount { messages, datagrams: 0, bytes: 0 };
-    for message in recv_batch.messages(messages) {
+) -> ReceivedAmount {
+    let mut got = ReceivedAmount::default();
+    for message in messages {
         got.bytes += message.data.len();
         if let Some(buffer) = buffer(&message, ip) {
             got.datagrams += buffer.segments().len();
@@ -111,7 +108,7 @@ fn deliver(
             sink(buffer);
         }
     }
-    Ok(got)
+    got
 }
 
 /// Parses the control messages of a received message. `None` if its source is no IP address.
