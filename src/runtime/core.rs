@@ -204,9 +204,8 @@ impl Core {
             && received.as_ref().is_ok_and(|buffers| *buffers > 0)
             && self.engine.owes_only_acknowledgement().is_some()
         {
-            if wait.admits(self.engine.completes_at().is_some()) {
-                self.delayed_ack.request_taken(now);
-            } else {
+            let may_wait = wait.admits(self.engine.completes_at().is_some());
+            if !may_wait || !self.delayed_ack.request_taken(now) {
                 self.delayed_ack.messages_taken(now);
             }
         }

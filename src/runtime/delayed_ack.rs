@@ -8,14 +8,15 @@
 //! |---|---|---|
 //! | any, received in a poll | sent | the next message of the peer |
 //! | WRITE without completion, or any received by the device's thread | not yet sent | the response |
-//! | with a completion, less than [`ACK_DELAY`] after another one, received in a poll | none | further messages of the peer |
+//! | any, less than [`ACK_DELAY`] after another one, received in a poll | none | further messages of the peer |
 //!
 //! The second case is for programs that wait until their memory changes. The peer polls for the completion of its
 //! message. If the acknowledgement follows the response, that poll also receives the response. Otherwise the poll ends
 //! before it, and the peer needs its device's thread, which may wait for a processor.
 //!
 //! The third case is for a peer that sends one message after the other. The receiver is faster than the sender, so it would
-//! acknowledge each message alone, as TCP would without delayed acknowledgements (RFC 1122, section 4.2.3.2).
+//! acknowledge each message alone, as TCP would without delayed acknowledgements (RFC 1122, section 4.2.3.2). WRITEs
+//! without a completion get there from the second case, if no response comes.
 //!
 //! If the delay expires, the following acknowledgements are sent at once, until another attempt. The peer may wait for
 //! them before it sends its next message, as perftest's latency tests do. So they leave with the response, and in its
@@ -38,6 +39,9 @@ const MAX_TURNS_PER_ACK: u32 = 4;
 /// Number of acknowledgements that are sent at once after the delay has expired: the first time, and at most.
 const MIN_IMMEDIATE_ACKS: u32 = 64;
 const MAX_IMMEDIATE_ACKS: u32 = 4096;
+
+/// Number of waits for further messages that save about the time that an expired one takes.
+const HELPS_PER_EXPIRY: u32 = 16;
 
 /// Which acknowledgements of a turn may wait for the response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,6 +121,12 @@ impl Wait {
         self.until = None;
         self.pause = MIN_IMMEDIATE_ACKS;
     }
+
+    /// Reports that the wait has saved a few acknowledgements, far less time than an expiry takes.
+    fn has_helped_a_little(&mut self) {
+        self.until = None;
+        self.pause = (self.pause - self.pause / HELPS_PER_EXPIRY).max(MIN_IMMEDIATE_ACKS);
+    }
 }
 
 impl DelayedAck {
@@ -172,15 +182,18 @@ impl DelayedAck {
         waits
     }
 
-    /// Reports a received request, of which only the acknowledgement is pending.
-    pub(crate) fn request_taken(&mut self, now: Instant) {
+    /// Reports a received request, of which only the acknowledgement is pending. Returns whether that waits for the
+    /// response.
+    pub(crate) fn request_taken(&mut self, now: Instant) -> bool {
         let waits = self.for_response.until.is_some();
         if self.policy == AckPolicy::Lazy && !waits && self.for_response.may_begin() {
             self.for_response.until = Some(now + ACK_DELAY);
         }
+        self.for_response.until.is_some()
     }
 
-    /// Reports a turn that received messages with completions, of which only the acknowledgement is pending.
+    /// Reports a turn that received messages to which no response is expected, and of which only the acknowledgement is
+    /// pending.
     pub(crate) fn messages_taken(&mut self, now: Instant) {
         let last = self.last_taken.replace(now);
         let is_stream = last.is_some_and(|last| now < last + ACK_DELAY);
@@ -188,7 +201,7 @@ impl DelayedAck {
             self.turns += 1;
             if self.turns >= MAX_TURNS_PER_ACK {
                 // The peer has continued each time.
-                self.for_stream.has_helped();
+                self.for_stream.has_helped_a_little();
             }
         } else if self.policy == AckPolicy::Lazy && is_stream && self.for_stream.may_begin() {
             self.for_stream.until = Some(now + ACK_DELAY);
@@ -338,6 +351,28 @@ mod tests {
             now += Duration::from_micros(10);
         }
         assert_eq!(waits, 8, "after 64, 128, 256, 512, 1024, 2048 and 4096 more");
+    }
+
+    #[test]
+    fn sender_that_waits_now_and_then_is_seldom_made_to() {
+        for in_flight in [8, 20] {
+            let mut delayed = DelayedAck::new(AckPolicy::Lazy);
+            let mut now = Instant::ZERO;
+            let mut expired = 0;
+            for message in 1..=100_000 {
+                delayed.messages_taken(now);
+                if message % in_flight == 0 && delayed.waits_in_stream(now) {
+                    expired += 1;
+                    now += ACK_DELAY;
+                }
+                if !delayed.waits_in_stream(now) {
+                    delayed.sent();
+                }
+                now += Duration::from_micros(5);
+            }
+            // More than a thousand if each wait that has saved acknowledgements were followed by the next.
+            assert!(expired < 100, "{expired} with {in_flight} messages in flight");
+        }
     }
 
     #[test]

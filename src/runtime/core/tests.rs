@@ -170,6 +170,33 @@ fn polling_receiver_of_a_stream_acknowledges_four_messages_at_once() {
     assert!(completions.map(|completion| completion.wr_id).eq(0..9));
 }
 
+#[test]
+fn writes_of_a_stream_are_acknowledged_four_at_once_if_no_response_comes() {
+    let (mut a, mut b) = pair(AckPolicy::Lazy, 64);
+    let write = |a: &mut End, b: &End, wr_id| {
+        let write = SendRequest::write(wr_id, a.sge(8), b.remote()).signaled();
+        a.core.post_send(NOW, a.qpn, write, Doorbell::Now).unwrap();
+    };
+    write(&mut a, &b, 0);
+    b.core.poll(NOW);
+    let now = NOW + ACK_DELAY;
+    b.core.poll(now);
+    assert_eq!(sent_by(&mut b), 1, "no response in time");
+    let sent = (1..10).map(|wr_id| {
+        write(&mut a, &b, wr_id);
+        b.core.poll(now);
+        b.core.poll(now);
+        sent_by(&mut b)
+    });
+    let sent: Vec<_> = sent.collect();
+    assert_eq!(sent, [1, 0, 0, 0, 1, 0, 0, 0, 1], "the first is no stream yet");
+    let completions = std::iter::from_fn(|| {
+        a.core.turn(now);
+        a.ring.completions.pop()
+    });
+    assert!(completions.map(|completion| completion.wr_id).eq(0..10));
+}
+
 /// A program that stops to poll leaves the acknowledgement to the device's thread.
 #[test]
 fn acknowledgement_of_a_stream_leaves_after_the_delay() {
