@@ -219,19 +219,23 @@ class Mpi:
 
 @dataclass
 class Datagrams:
-    """A message of UCX, next to bare UDP with the datagrams of that message."""
+    """Messages of UCX over TCP and over RoCE, each next to bare UDP with the datagrams of those over RoCE."""
 
     ucx: Ucx
     # As the example `datagrams` takes them: sizes of UDP payloads, with those of acknowledgements.
-    message: str
-    is_latency = True
+    exchange: str
+
+    @property
+    def is_latency(self):
+        return self.ucx.is_latency
 
     def of_program(self, via, seconds):
-        return self.ucx.of_program(via, seconds)
+        return self.ucx.of_alternative(via, seconds) if via == "tcp" else self.ucx.of_program(via, seconds)
 
     def of_alternative(self, _, seconds):
-        return float(run("cargo", "run", "--release", "--quiet", "--package", "softroce-tools", "--example", "datagrams", "--",
-                         str(seconds), self.message))
+        took = float(run("cargo", "run", "--release", "--quiet", "--package", "softroce-tools", "--example", "datagrams", "--",
+                         str(seconds), self.exchange))
+        return took if self.is_latency else 1 / took
 
 
 LISTS = "-l 512 -t 1024"
@@ -259,12 +263,17 @@ TESTS = {
     **{f"datagrams: `tag_lat`, {name}": ("datagrams-latencies", Datagrams(Ucx("tag_lat", size, rate), message))
        for size, name, rate, message in ((64, "64 B", 30_000, "92"), (4 * KIB, "4 KiB", 20_000, "4140/4112 20"),
                                          (64 * KIB, "64 KiB", 3_000, "76 36; 32 20; 61680/4112 4116"))},
+    # UCX cuts streams into fragments of 8256 bytes, and waits for the acknowledgement of each message.
+    **{f"datagrams: `stream_bw`, {name}": ("datagrams-rates", Datagrams(Ucx("stream_bw", size, rate), exchange))
+       for size, name, rate, exchange in ((4 * KIB, "4 KiB", 40_000, "4140/4112; 20"),
+                                          (64 * KIB, "64 KiB", 8_000, "8304/4112 " * 7 + "7848/4112; 20"),
+                                          (KIB * KIB, "1 MiB", 500, "8304/4112 " * 127 + "; 20"))},
 }
 ALTERNATIVES = {"perftest": "`roce perf`", "librdmacm": "without `-R`", "ucx": "TCP", "mpi": "TCP", "datagrams": "bare UDP"}
 
 
 def ports_of(kind):
-    return VIAS[:1] if kind.startswith("datagrams") else VIAS
+    return ("tcp", "udp") if kind.startswith("datagrams") else VIAS
 
 
 def table_of(kind):
@@ -275,7 +284,7 @@ def table_of(kind):
     if alternative == "TCP":
         return Table((f"TCP, {unit}", digits), (f"UDP sockets, {unit}", digits), ("ratio", 2),
                      (f"shared memory, {unit}", digits), ("ratio", 2))
-    names = {"udp": "UDP sockets", "shm": "shared memory"}
+    names = {"tcp": "TCP", "udp": "UDP sockets", "shm": "shared memory"}
     return Table(*(column for via in ports_of(kind)
                    for column in ((f"{names[via]}, {unit}", digits), (f"{alternative}, {unit}", digits), ("ratio", 2))))
 
