@@ -67,7 +67,7 @@ pub use kind::{PortKind, PortKindError};
 pub(crate) use opener::{OpenPortError, PortOpener};
 pub use shared::conditions::{BurstLoss, Conditions, Outages};
 #[cfg(feature = "runtime")]
-pub(crate) use shared::event_fd::{EventFd, EventFdSignal};
+pub(crate) use shared::event_fd::EventFd;
 pub use traits::{
     Control, Datapath, JoinError, LinkState, Port, PortInfo, SOURCE_PORTS, TransmitError,
 };

@@ -15,7 +15,7 @@ use crate::transport::work::{Completion, RecvRequest, RemoteAddr, SendRequest, S
 /// Locks of the shard, of the key table and of a completion queue, named by the types they protect.
 const SHARD: &str = "Core";
 const KEYS: &str = "Table";
-const QUEUE: &str = "State<TimestampedCompletion, EventFdSignal, ShardSet>";
+const QUEUE: &str = "State<TimestampedCompletion, EventFd, ShardSet>";
 
 /// Number of requests in a list, which fit one burst to another host.
 const LIST: usize = 64;

@@ -56,12 +56,15 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::runtime::core::{MAX_ACK_DELAY, PollOutcome};
 use crate::runtime::device_error::DeviceError;
 use crate::runtime::queue::{OnSignal, Queue, WaitOutcome};
 use crate::runtime::shard::{AtomicDeadline, PanicGuard, Shard, Sleeper};
 use crate::runtime::{clock, signals};
 use crate::sync::progress::{Role, ThreadState};
+use crate::sync::signal::Signal;
 use crate::sys::{Woken, processor_time, sleep_on_also};
 use crate::time::Instant;
 
@@ -298,7 +301,6 @@ impl Shard {
                 core.turn_without_receiving(now);
                 self.release(core, now);
                 self.sleep(&self.thread, false, Some(now + MAX_ACK_DELAY), now);
-                self.thread.event_fd.silence();
                 return Ok(ThreadState::Socket);
             }
             let found = core.turn_of_thread(now);
@@ -319,7 +321,6 @@ impl Shard {
                 }
                 let woken = self.sleep(&self.thread, true, until, now);
                 self.thread.sleep.set(None);
-                self.thread.event_fd.silence();
                 backoff.is_woken = woken == Woken::Ready;
                 let registrations = self.progress.registrations();
                 backoff.woken(clock::now(), self.last_turn(), registrations);
@@ -329,7 +330,6 @@ impl Shard {
             self.release(core, now);
             if found == PollOutcome::BrokenPort {
                 self.sleep(&self.thread, false, Some(now + MAX_ACK_DELAY), now);
-                self.thread.event_fd.silence();
                 return Ok(ThreadState::Socket);
             }
         }
@@ -361,7 +361,6 @@ impl Shard {
             rest => rest,
         };
         self.sleep(&self.thread, false, Some(now + rest), now);
-        self.thread.event_fd.silence();
         if !self.progress.has_waiters() {
             backoff.watch_interval = (backoff.watch_interval * 2).min(MAX_WATCH_INTERVAL);
         }
@@ -395,7 +394,6 @@ impl Shard {
     fn parked(&self) -> ThreadState {
         if self.progress.is_driven() {
             self.sleep(&self.thread, false, None, Instant::ZERO);
-            self.thread.event_fd.silence();
         }
         ThreadState::Watch
     }
@@ -491,7 +489,6 @@ impl Shard {
                 };
                 let woken = self.sleep(&self.driver, found != PollOutcome::BrokenPort, until, now);
                 self.driver.sleep.set(None);
-                self.driver.event_fd.silence();
                 if woken == Woken::Interrupted
                     && on_signal == OnSignal::AsRead
                     && signals::ends_call()
@@ -511,8 +508,8 @@ impl Shard {
         Instant::from_nanos(self.last_turn.load(Ordering::Relaxed))
     }
 
-    /// Sleeps until the eventfd of `sleeper`, a packet if `on_port`, `until`, or a signal. Meanwhile handles the further
-    /// descriptor of `sleeper`.
+    /// Sleeps until the eventfd of `sleeper` is rung, a packet if `on_port`, `until`, or a signal. Meanwhile handles the
+    /// further descriptor of `sleeper`.
     fn sleep(
         &self,
         sleeper: &Sleeper,
@@ -526,14 +523,17 @@ impl Shard {
         }
         let timeout = until.map(|until| until - now);
         let listener = sleeper.listener.get();
-        let also = listener.and_then(|listener| listener.descriptor());
-        let woken = if on_port {
-            sleep_on_also(&self.descriptors_and(&sleeper.event_fd), also, timeout)
-        } else {
-            sleep_on_also(&[sleeper.event_fd.as_raw_fd()], also, timeout)
-        };
+        let also = [
+            Some(sleeper.event_fd.as_raw_fd()),
+            listener.and_then(|listener| listener.descriptor()),
+        ];
+        let port = if on_port { self.port_descriptors().clone() } else { SmallVec::new() };
+        let woken = sleep_on_also(&port, also, timeout);
         // If the kernel refuses to wait, try again.
-        let (woken, is_also_ready) = woken.unwrap_or((Woken::TimedOut, false));
+        let (woken, [is_rung, is_also_ready]) = woken.unwrap_or((Woken::TimedOut, [false; 2]));
+        if is_rung {
+            sleeper.event_fd.silence();
+        }
         if woken != Woken::Closed {
             sleeper.closed_sleeps.store(0, Ordering::Relaxed);
         } else if sleeper.closed_sleeps.fetch_add(1, Ordering::Relaxed) >= MAX_CLOSED_SLEEPS {
@@ -548,8 +548,8 @@ impl Shard {
     /// Handles the further descriptor of the device's thread if it is ready.
     fn poll_listener(&self) {
         let Some(listener) = self.thread.listener.get() else { return };
-        let ready = sleep_on_also(&[], listener.descriptor(), Some(Duration::ZERO));
-        if ready.is_ok_and(|(_, is_ready)| is_ready) {
+        let ready = sleep_on_also(&[], [listener.descriptor()], Some(Duration::ZERO));
+        if ready.is_ok_and(|(_, [is_ready])| is_ready) {
             listener.handle_ready();
         }
     }
@@ -574,7 +574,8 @@ impl<T> Drop for DriverGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::os::fd::{OwnedFd, RawFd};
+    use std::io::Write;
+    use std::os::fd::{AsFd, OwnedFd, RawFd};
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -605,6 +606,16 @@ mod tests {
         }
         sleep_on_port(&shard);
         assert_eq!(shard.check(), Err(DeviceError::SocketClosed));
+    }
+
+    /// The woken thread may run on the CPU of the ringer, which then goes on later.
+    #[test]
+    fn ring_ends_one_sleep_even_if_its_call_has_not_returned() {
+        let (shard, _, _) = shard([10, 255, 1, 19]);
+        let mut event_fd = File::from(shard.thread.event_fd.as_fd().try_clone_to_owned().unwrap());
+        event_fd.write_all(&1_u64.to_ne_bytes()).unwrap();
+        let sleep = || shard.sleep(&shard.thread, false, Some(Instant::ZERO), Instant::ZERO);
+        assert_eq!([sleep(), sleep()], [Woken::Ready, Woken::TimedOut]);
     }
 
     #[test]

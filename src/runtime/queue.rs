@@ -4,7 +4,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::port::EventFdSignal;
+use crate::port::EventFd;
 use crate::runtime::shard_set::ShardSet;
 use crate::runtime::{clock, signals};
 use crate::sync::queue::{self, BlockingQueue};
@@ -33,10 +33,10 @@ impl queue::Sleepers for Sleepers {
 
 /// A bounded queue. Its consumers are the shards with drivers that wait for it.
 #[derive(Debug)]
-pub(crate) struct Queue<T>(BlockingQueue<T, Sleepers, EventFdSignal, ShardSet>);
+pub(crate) struct Queue<T>(BlockingQueue<T, Sleepers, EventFd, ShardSet>);
 
 impl<T> Deref for Queue<T> {
-    type Target = BlockingQueue<T, Sleepers, EventFdSignal, ShardSet>;
+    type Target = BlockingQueue<T, Sleepers, EventFd, ShardSet>;
 
     fn deref(&self) -> &Self::Target {
         &self.0

@@ -1,7 +1,7 @@
 //! A shard: engine and port behind a lock, with the threads that use it.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::Waker;
@@ -24,6 +24,7 @@ use crate::runtime::shard_set::ShardSet;
 use crate::runtime::{clock, generation};
 use crate::sync::Mutex;
 use crate::sync::progress::Progress;
+use crate::sync::signal::Signal;
 use crate::sys::{Woken, sleep_on};
 use crate::time::Instant;
 
@@ -470,11 +471,7 @@ impl Shard {
         Ok(has || woken.is_ok_and(|woken| matches!(woken, Woken::Ready | Woken::Closed)))
     }
 
-    /// Returns the port's descriptors and one more.
-    pub(super) fn descriptors_and(&self, event_fd: &EventFd) -> SmallVec<[RawFd; 8]> {
-        self.port_descriptors().iter().copied().chain([event_fd.as_raw_fd()]).collect()
-    }
-
+    /// Returns the port's descriptors.
     pub(super) fn port_descriptors(&self) -> MutexGuard<'_, SmallVec<[RawFd; 4]>> {
         self.descriptors.lock().unwrap_or_else(PoisonError::into_inner)
     }

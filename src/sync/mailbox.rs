@@ -4,8 +4,8 @@
 //! sender, under the lock          owner
 //! push                            sleep on the signal
 //! count = n         (release)     count?              (acquire)
-//! n = 1: ring the doorbell          0: nothing to take
-//!                                 under the lock: count = 0, silence the doorbell, take all
+//! n = 1: ring                       0: nothing to take
+//!                                 under the lock: count = 0, silence the signal, take all
 //! ```
 //!
 //! The signal is raised whenever the lock is free and the mailbox has items: both change under the lock. So an owner
@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use super::doorbell::{Doorbell, Signal};
 use super::primitives::{AtomicUsize, Mutex, MutexGuard};
+use super::signal::Signal;
 
 /// Items for one thread.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Mailbox<T, S> {
     items: Mutex<Items<T>>,
     /// Number of items, readable without the lock.
     count: AtomicUsize,
-    doorbell: Doorbell<S>,
+    signal: S,
     /// Maximum bytes of all items.
     max_bytes: usize,
 }
@@ -42,15 +42,15 @@ impl<T> Items<T> {
 }
 
 impl<T, S: Signal> Mailbox<T, S> {
-    /// Returns an empty mailbox for items of `max_bytes` in total, which rings `doorbell`.
-    pub(crate) fn new(doorbell: Doorbell<S>, max_bytes: usize) -> Self {
+    /// Returns an empty mailbox for items of `max_bytes` in total, which rings `signal`.
+    pub(crate) fn new(signal: S, max_bytes: usize) -> Self {
         let items = Mutex::new(Items::new());
-        Self { items, count: AtomicUsize::new(0), doorbell, max_bytes }
+        Self { items, count: AtomicUsize::new(0), signal, max_bytes }
     }
 
-    /// Returns the doorbell that the owner sleeps on.
-    pub(crate) fn doorbell(&self) -> &Doorbell<S> {
-        &self.doorbell
+    /// Returns the signal that the owner sleeps on.
+    pub(crate) fn signal(&self) -> &S {
+        &self.signal
     }
 
     /// Adds an item of `bytes`. Returns false if there is no room.
@@ -63,7 +63,7 @@ impl<T, S: Signal> Mailbox<T, S> {
         items.waiting.push_back(item);
         self.count.store(items.waiting.len(), Ordering::Release);
         if items.waiting.len() == 1 {
-            self.doorbell.ring();
+            self.signal.ring();
         }
         true
     }
@@ -75,7 +75,7 @@ impl<T, S: Signal> Mailbox<T, S> {
         }
         let mut items = self.lock();
         self.count.store(0, Ordering::Release);
-        self.doorbell.silence();
+        self.signal.silence();
         std::mem::replace(&mut *items, Items::new()).waiting
     }
 

@@ -3,13 +3,13 @@
 //! | module | protocol |
 //! |---|---|
 //! | `claims` | each address has one device, which threads open, find and wait for |
-//! | `doorbell` | a signal wakes a thread, and the flag beside it saves the system call to clear it |
 //! | `epoch` | a thread that revokes memory waits for the threads that access it |
 //! | `exit_list` | a signal handler finds the devices that are open |
 //! | `mailbox` | several threads put items in, and their owner is woken and takes them |
 //! | `notify` | a completion and the request to announce it meet |
 //! | `progress` | the thread, or a thread that waits, makes progress of a shard |
 //! | `queue` | consumers poll a queue, block, or wait for a descriptor |
+//! | `signal` | a signal wakes a sleeping thread |
 //! | `spsc` | records pass from one process to another through shared memory |
 //! | `wakers` | an item wakes every task that waits for it |
 //!
@@ -19,8 +19,6 @@
 
 #[cfg(feature = "runtime")]
 pub(crate) mod claims;
-#[cfg(feature = "runtime")]
-pub(crate) mod doorbell;
 pub(crate) mod epoch;
 #[cfg(feature = "runtime")]
 pub(crate) mod exit_list;
@@ -34,6 +32,8 @@ mod primitives;
 pub(crate) mod progress;
 #[cfg(feature = "runtime")]
 pub(crate) mod queue;
+#[cfg(feature = "runtime")]
+pub(crate) mod signal;
 #[cfg(feature = "runtime")]
 pub(crate) mod spsc;
 #[cfg(feature = "runtime")]

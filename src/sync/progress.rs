@@ -2,13 +2,13 @@
 //!
 //! The thread publishes its state before it sleeps, and then checks whether it may sleep. The other side writes each
 //! change that concerns the thread before it reads the thread's state. So the thread sees the change, or the other side
-//! sees that the thread sleeps, and rings its doorbell:
+//! sees that the thread sleeps, and rings its signal:
 //!
 //! ```text
 //! thread                                   driver that leaves
 //! state = Parked         (SeqCst)          driven = false         (SeqCst)
 //! driven?                (SeqCst)          state?                 (SeqCst)
-//!   yes: sleep on the doorbell               Parked: ring
+//!   yes: sleep on the signal               Parked: ring
 //!                                            Watch: ring if passengers or tasks wait
 //!
 //! thread                                   task that registers
@@ -16,7 +16,7 @@
 //! passengers, tasks,     (SeqCst)          tasks += 1             (SeqCst)
 //! registrations?                           state?                 (SeqCst)
 //!   none, or known:                          Watch: ring
-//!   sleep on the doorbell
+//!   sleep on the signal
 //!
 //! passenger                                driver that leaves
 //! passengers += 1        (SeqCst)          driven = false         (SeqCst)
@@ -25,12 +25,12 @@
 //!
 //! thread                                   stop
 //! closing?               (SeqCst)          closing = true         (SeqCst)
-//!   no: sleep on the doorbell              ring
+//!   no: sleep on the signal              ring
 //! ```
 //!
 //! All of these are in the one total order of `SeqCst` operations. A passenger that finds a driver has counted itself
 //! before that driver leaves. A parked thread passes through `Watch`, where it checks for passengers and tasks. The
-//! doorbell keeps a ring for a thread that does not sleep yet.
+//! signal keeps a ring for a thread that does not sleep yet.
 
 use std::sync::atomic::Ordering;
 
@@ -94,7 +94,7 @@ impl Progress {
         true
     }
 
-    /// Ends the thread. The caller rings its doorbell.
+    /// Ends the thread. The caller rings its signal.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
     }
@@ -145,7 +145,7 @@ impl Progress {
         self.passengers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Removes the driver. Returns whether the caller has to ring the thread's doorbell.
+    /// Removes the driver. Returns whether the caller has to ring the thread's signal.
     #[must_use]
     pub(crate) fn leave_driver(&self) -> bool {
         // An exchange follows those of the passengers. loom would not order a store after them, and it costs the
@@ -161,7 +161,7 @@ impl Progress {
         self.passengers.load(Ordering::SeqCst) > 0 || self.tasks.load(Ordering::SeqCst) > 0
     }
 
-    /// Adds a waiting task. Returns whether the caller has to ring the thread's doorbell.
+    /// Adds a waiting task. Returns whether the caller has to ring the thread's signal.
     #[must_use]
     pub(crate) fn register_task(&self) -> bool {
         self.registrations.fetch_add(1, Ordering::SeqCst);

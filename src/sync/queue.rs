@@ -26,9 +26,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::doorbell::{Doorbell, Signal};
 use super::notify::ItemCount;
 use super::primitives::{AtomicBool, Mutex, MutexGuard};
+use super::signal::Signal;
 
 /// Threads that sleep until they are woken.
 pub(crate) trait Sleepers: Default {
@@ -68,7 +68,7 @@ struct State<T, D, W> {
     /// The number of consumers that block.
     blocked: usize,
     drivers: W,
-    descriptor: Option<Arc<Doorbell<D>>>,
+    descriptor: Option<Arc<D>>,
     /// Whether the descriptor is readable.
     is_readable: bool,
     is_closed: bool,
@@ -213,7 +213,7 @@ impl<T, S: Sleepers, D: Signal, W: Copy + Default> BlockingQueue<T, S, D, W> {
     }
 
     /// Makes `descriptor` readable while the queue has items, from now on. The first descriptor stays.
-    pub(crate) fn export(&self, descriptor: &Arc<Doorbell<D>>) {
+    pub(crate) fn export(&self, descriptor: &Arc<D>) {
         if !self.is_exported() {
             let mut state = self.lock();
             state.descriptor.get_or_insert_with(|| Arc::clone(descriptor));

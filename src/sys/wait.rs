@@ -62,33 +62,35 @@ pub fn wait_readable(
 ///
 /// As above.
 pub(crate) fn sleep_on(descriptors: &[RawFd], timeout: Option<Duration>) -> io::Result<Woken> {
-    Ok(sleep_on_also(descriptors, None, timeout)?.0)
+    Ok(sleep_on_also(descriptors, [], timeout)?.0)
 }
 
-/// Waits for one more descriptor, and returns whether that is ready.
+/// Waits for further descriptors, and returns whether each of those is ready.
 ///
 /// # Errors
 ///
 /// As above.
-pub(crate) fn sleep_on_also(
+pub(crate) fn sleep_on_also<const N: usize>(
     descriptors: &[RawFd],
-    also: Option<RawFd>,
+    also: [Option<RawFd>; N],
     timeout: Option<Duration>,
-) -> io::Result<(Woken, bool)> {
+) -> io::Result<(Woken, [bool; N])> {
+    // The kernel ignores negative numbers.
+    let also = also.into_iter().map(|fd| fd.unwrap_or(-1));
     let poll = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut polls: SmallVec<[libc::pollfd; 8]> =
-        descriptors.iter().copied().chain(also).map(poll).collect();
+        also.chain(descriptors.iter().copied()).map(poll).collect();
     let woken = match ffi::ppoll(&mut polls, timeout) {
         Ok(0) => Woken::TimedOut,
         Ok(_) if polls.iter().any(|poll| poll.revents & libc::POLLNVAL != 0) => Woken::Closed,
         Ok(_) => Woken::Ready,
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-            return Ok((Woken::Interrupted, false));
+            return Ok((Woken::Interrupted, [false; N]));
         }
         Err(error) => return Err(error),
     };
-    let is_also_ready = also.is_some() && polls.last().is_some_and(|poll| poll.revents != 0);
-    Ok((woken, is_also_ready))
+    let mut ready = polls.iter().map(|poll| poll.revents != 0);
+    Ok((woken, [(); N].map(|()| ready.next().unwrap_or(false))))
 }
 
 /// A set of descriptors (`epoll`). One call finds the readable ones, however many there are.

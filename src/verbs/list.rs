@@ -62,7 +62,7 @@ mod tests {
         let posted = taken(|| qp.post_sends(iter::repeat_n(write, count)).1.unwrap());
         assert_eq!(posted, ["Core"; 3]);
 
-        let (shard, queue) = ("Core", "State<TimestampedCompletion, EventFdSignal, ShardSet>");
+        let (shard, queue) = ("Core", "State<TimestampedCompletion, EventFd, ShardSet>");
         let mut completions = Vec::new();
         let (start, limit) = (now(), Duration::from_secs(60));
         while completions.len() < count {

@@ -89,6 +89,13 @@ impl Errno {
         !answers.contains(&System::from_raw(self.number))
     }
 
+    /// Returns whether the request has more inline data than the device permits. There is no query for that limit, so
+    /// libfabric asks for less and less until it gets a queue pair.
+    pub(crate) fn is_inline_limit(&self) -> bool {
+        let Reason::Verbs(error) = &self.reason else { return false };
+        matches!(**error, Error::Limit { what: "max_inline_data", .. })
+    }
+
     /// Returns whether the number is `ENOMEM`.
     pub(crate) fn is_full(&self) -> bool {
         System::from_raw(self.number) == System::ENOMEM

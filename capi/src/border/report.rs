@@ -30,7 +30,8 @@ pub(crate) fn refused<'a>(function: impl FnOnce() -> Option<&'a str>, errno: &Er
     let begins = |names: &[&str]| {
         function.is_some_and(|function| names.iter().any(|name| function.starts_with(name)))
     };
-    let is_answer = begins(&PROBES) || (begins(&POSTS) && errno.is_full());
+    let is_answer =
+        begins(&PROBES) || (begins(&POSTS) && errno.is_full()) || errno.is_inline_limit();
     if errno.is_failure() {
         log(LogLevel::Error, errno);
         report_first(&REFUSAL, format_args!("refused {call} {}: {errno}", errno.name()));

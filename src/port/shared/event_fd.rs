@@ -10,30 +10,43 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::sync::doorbell::{Doorbell, Signal};
+use crate::sync::signal::Signal;
 use crate::sys::{OwnDescriptor, clear_event_fd, event_fd, monotonic};
 
 /// Minimum interval between checks of a descriptor.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// An eventfd that wakes a thread: readable from [`ring`](Self::ring) until [`silence`](Self::silence).
-pub(crate) type EventFd = Doorbell<EventFdSignal>;
-
-/// The descriptor of an [`EventFd`].
+/// An eventfd that wakes a thread: readable from [`ring`](Signal::ring) until [`silence`](Signal::silence).
 #[derive(Debug)]
-pub(crate) struct EventFdSignal {
+pub(crate) struct EventFd {
     descriptor: OwnDescriptor<File>,
     /// Time of the last check, in nanoseconds.
     checked: AtomicU64,
     is_lost: AtomicBool,
 }
 
-impl EventFdSignal {
+impl EventFd {
     fn new(descriptor: OwnDescriptor<File>) -> Self {
         Self { descriptor, checked: AtomicU64::new(0), is_lost: AtomicBool::new(false) }
     }
 
-    fn is_lost(&self) -> bool {
+    /// Opens an eventfd that is not readable.
+    ///
+    /// # Errors
+    ///
+    /// The process has no more descriptors.
+    pub(crate) fn open() -> io::Result<Self> {
+        Ok(Self::new(OwnDescriptor::new(event_fd()?.into())))
+    }
+
+    /// Returns whether the descriptor still is that of an eventfd or another file without an inode.
+    pub(crate) fn is_own(&self) -> bool {
+        self.descriptor.is_own()
+    }
+
+    /// Returns whether a check has found that the descriptor is closed, or that of another file: other code of the process
+    /// has closed it, and rings have no effect. Checks the descriptor if that is due.
+    pub(crate) fn is_lost(&self) -> bool {
         if self.is_lost.load(Ordering::Relaxed) {
             return true;
         }
@@ -47,39 +60,17 @@ impl EventFdSignal {
         self.is_lost.store(is_lost, Ordering::Relaxed);
         is_lost
     }
-}
-
-impl EventFd {
-    /// Opens an eventfd that is not readable.
-    ///
-    /// # Errors
-    ///
-    /// The process has no more descriptors.
-    pub(crate) fn open() -> io::Result<Self> {
-        Ok(Self::new(EventFdSignal::new(OwnDescriptor::new(event_fd()?.into()))))
-    }
-
-    /// Returns whether the descriptor still is that of an eventfd or another file without an inode.
-    pub(crate) fn is_own(&self) -> bool {
-        self.signal().descriptor.is_own()
-    }
-
-    /// Returns whether a check has found that the descriptor is closed, or that of another file: other code of the process
-    /// has closed it, and rings have no effect. Checks the descriptor if that is due.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.signal().is_lost()
-    }
 
     /// Makes an eventfd with the descriptor of another file.
     #[cfg(test)]
     pub(crate) fn replaced_by(other: File) -> Self {
         let closed = event_fd().unwrap();
-        Self::new(EventFdSignal::new(OwnDescriptor::replaced_by(other, closed.as_fd())))
+        Self::new(OwnDescriptor::replaced_by(other, closed.as_fd()))
     }
 }
 
-impl Signal for EventFdSignal {
-    fn raise(&self) {
+impl Signal for EventFd {
+    fn ring(&self) {
         if self.is_lost() {
             return;
         }
@@ -88,7 +79,7 @@ impl Signal for EventFdSignal {
         let _ = file.write(&1_u64.to_ne_bytes());
     }
 
-    fn clear(&self) {
+    fn silence(&self) {
         if self.is_lost() {
             return;
         }
@@ -99,13 +90,13 @@ impl Signal for EventFdSignal {
 
 impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.signal().descriptor.as_fd()
+        self.descriptor.as_fd()
     }
 }
 
 impl AsRawFd for EventFd {
     fn as_raw_fd(&self) -> RawFd {
-        self.signal().descriptor.as_raw_fd()
+        self.descriptor.as_raw_fd()
     }
 }
 

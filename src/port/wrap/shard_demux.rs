@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::layer::{Layer, Middleware};
 use crate::net::{Ipv4Fields, RxBuffer, RxMeta};
 use crate::port::counters::PortCounters;
-use crate::port::shared::event_fd::{EventFd, EventFdSignal};
+use crate::port::shared::event_fd::EventFd;
 use crate::port::traits::{Datapath, Port};
 use crate::sync::mailbox::Mailbox;
 use crate::time::Instant;
@@ -40,7 +40,7 @@ pub(crate) struct ShardDemux {
     /// Index of this shard.
     index: usize,
     /// Mailboxes of all shards.
-    mailboxes: Arc<[Mailbox<Misrouted, EventFdSignal>]>,
+    mailboxes: Arc<[Mailbox<Misrouted, EventFd>]>,
     forwarded: u64,
     lost: u64,
 }
@@ -131,7 +131,7 @@ impl Middleware for ShardDemux {
 
     fn descriptors<'a>(&'a self, below: &'a impl Datapath) -> SmallVec<[BorrowedFd<'a>; 4]> {
         let mut descriptors = below.descriptors();
-        descriptors.push(self.mailboxes[self.index].doorbell().as_fd());
+        descriptors.push(self.mailboxes[self.index].signal().as_fd());
         descriptors
     }
 }

@@ -5,7 +5,6 @@ use loom::thread;
 
 use crate::Model;
 use crate::event::Event;
-use crate::sync::doorbell::Doorbell;
 use crate::sync::mailbox::Mailbox;
 
 pub(crate) const MODELS: &[Model] = &[
@@ -14,7 +13,7 @@ pub(crate) const MODELS: &[Model] = &[
 ];
 
 fn mailbox(max_bytes: usize) -> Arc<Mailbox<u8, Event>> {
-    Arc::new(Mailbox::new(Doorbell::new(Event::new()), max_bytes))
+    Arc::new(Mailbox::new(Event::new(), max_bytes))
 }
 
 fn owner_gets_every_item() {
@@ -25,14 +24,14 @@ fn owner_gets_every_item() {
     });
     let mut taken = Vec::new();
     while taken.len() < 3 {
-        mailbox.doorbell().signal().wait();
+        mailbox.signal().wait();
         taken.extend(mailbox.take());
     }
     for sender in senders {
         sender.join().unwrap();
     }
     assert!(taken.iter().filter(|item| **item < 3).eq(&[1, 2]), "{taken:?}");
-    assert!(!mailbox.doorbell().signal().is_set(), "a signal of an empty mailbox");
+    assert!(!mailbox.signal().is_set(), "a signal of an empty mailbox");
 }
 
 fn full_mailbox_takes_items_again() {
@@ -41,7 +40,7 @@ fn full_mailbox_takes_items_again() {
         let mailbox = Arc::clone(&mailbox);
         move || [1, 2].map(|item| mailbox.put(item, 1))
     });
-    mailbox.doorbell().signal().wait();
+    mailbox.signal().wait();
     let mut taken = mailbox.take();
     let [first, second] = sender.join().unwrap();
     taken.extend(mailbox.take());

@@ -13,7 +13,6 @@
 #![expect(clippy::unwrap_used, reason = "a model that panics has failed")]
 
 mod claims;
-mod doorbell;
 mod epoch;
 mod event;
 mod exit_list;
@@ -22,6 +21,7 @@ mod notify;
 mod primitives;
 mod progress;
 mod queue;
+mod signal;
 mod spsc;
 mod wakers;
 
@@ -35,7 +35,6 @@ mod sync {
     pub(crate) use crate::primitives;
 
     pub(crate) mod claims;
-    pub(crate) mod doorbell;
     #[cfg_attr(test, allow(dead_code, reason = "tests of the library use these methods"))]
     pub(crate) mod epoch;
     pub(crate) mod exit_list;
@@ -44,6 +43,7 @@ mod sync {
     pub(crate) mod progress;
     #[expect(dead_code, reason = "the models use a part of the queue")]
     pub(crate) mod queue;
+    pub(crate) mod signal;
     pub(crate) mod spsc;
     pub(crate) mod wakers;
 }
@@ -59,7 +59,7 @@ fn main() {
     let is_chosen = |name: &str| names.is_empty() || names.iter().any(|part| name.contains(part));
     let models = [
         notify::MODELS,
-        doorbell::MODELS,
+        signal::MODELS,
         epoch::MODELS,
         claims::MODELS,
         exit_list::MODELS,

@@ -4,10 +4,10 @@ use loom::sync::Arc;
 use loom::thread::{self, JoinHandle};
 
 use crate::Model;
-use crate::doorbell::wait_for_ring;
 use crate::event::Event;
-use crate::sync::doorbell::Doorbell;
+use crate::signal::wait_for_ring;
 use crate::sync::progress::{Progress, Role, ThreadState};
+use crate::sync::signal::Signal;
 
 pub(crate) const MODELS: &[Model] = &[
     ("progress: a parked thread follows the driver", || two_waiters(ThreadState::Parked)),
@@ -28,7 +28,7 @@ struct Shard {
     progress: Progress,
     /// Number of registrations that polling threads serve.
     polled: usize,
-    doorbell: Doorbell<Event>,
+    signal: Event,
     /// The thread is on the socket: every passenger and task is served.
     served: Event,
 }
@@ -42,12 +42,7 @@ impl Shard {
     fn polled(tasks: usize) -> Arc<Self> {
         let progress = Progress::new();
         (0..tasks).for_each(|_| assert!(!progress.register_task(), "the thread is on the socket"));
-        Arc::new(Self {
-            progress,
-            polled: tasks,
-            doorbell: Doorbell::new(Event::new()),
-            served: Event::new(),
-        })
+        Arc::new(Self { progress, polled: tasks, signal: Event::new(), served: Event::new() })
     }
 
     /// The thread, until it is on the socket or has to end. Here it watches without a timeout, so that
@@ -60,12 +55,12 @@ impl Shard {
                     ThreadState::Socket
                 }
                 ThreadState::Watch => {
-                    wait_for_ring(&self.doorbell);
+                    wait_for_ring(&self.signal);
                     if self.progress.is_driven() { ThreadState::Parked } else { ThreadState::Watch }
                 }
                 ThreadState::Parked => {
                     if self.progress.is_driven() {
-                        wait_for_ring(&self.doorbell);
+                        wait_for_ring(&self.signal);
                     }
                     ThreadState::Watch
                 }
@@ -75,7 +70,7 @@ impl Shard {
 
     fn leave_driver(&self) {
         if self.progress.leave_driver() {
-            self.doorbell.ring();
+            self.signal.ring();
         }
     }
 
@@ -92,7 +87,7 @@ impl Shard {
 
     fn task(&self) {
         if self.progress.register_task() {
-            self.doorbell.ring();
+            self.signal.ring();
         }
         self.served.wait();
         self.progress.unregister_task();
@@ -100,7 +95,7 @@ impl Shard {
 
     fn stop(&self) {
         self.progress.close();
-        self.doorbell.ring();
+        self.signal.ring();
     }
 }
 

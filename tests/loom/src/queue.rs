@@ -7,7 +7,6 @@ use loom::thread;
 
 use crate::Model;
 use crate::event::Event;
-use crate::sync::doorbell::Doorbell;
 use crate::sync::queue::{BlockingQueue, Sleepers};
 
 pub(crate) const MODELS: &[Model] = &[
@@ -154,20 +153,20 @@ fn descriptor_wakes_a_consumer() {
             push(&queue, 2);
         }
     });
-    let descriptor = std::sync::Arc::new(Doorbell::new(Event::new()));
+    let descriptor = std::sync::Arc::new(Event::new());
     queue.export(&descriptor);
     let mut items = 0;
     while items < 2 {
-        descriptor.signal().wait();
+        descriptor.wait();
         items += u32::from(queue.pop().is_some());
     }
     producer.join().unwrap();
-    assert!(!descriptor.signal().is_set(), "a descriptor that stays readable");
+    assert!(!descriptor.is_set(), "a descriptor that stays readable");
 }
 
 fn descriptor_follows_the_items() {
     let queue = queue();
-    let descriptor = std::sync::Arc::new(Doorbell::new(Event::new()));
+    let descriptor = std::sync::Arc::new(Event::new());
     queue.export(&descriptor);
     let producer = thread::spawn({
         let queue = Arc::clone(&queue);
@@ -179,7 +178,7 @@ fn descriptor_follows_the_items() {
     let mut out = Vec::<u32>::new();
     queue.pop_into(&mut out, 1);
     producer.join().unwrap();
-    assert!(descriptor.signal().is_set(), "an item that the descriptor does not show");
+    assert!(descriptor.is_set(), "an item that the descriptor does not show");
     queue.pop_into(&mut out, 2);
-    assert!(!descriptor.signal().is_set(), "a descriptor that stays readable");
+    assert!(!descriptor.is_set(), "a descriptor that stays readable");
 }

@@ -80,8 +80,8 @@ fn first_mistake_of_a_process_is_printed_once() {
         ]
     );
     assert!(hints(Some("warn")).is_empty());
-    // The answers that UCX and ibv_devinfo ask for are no mistakes.
-    for program in ["ibv_devinfo -v", "ucx_info -d"] {
+    // The answers that UCX, libfabric and ibv_devinfo ask for are no mistakes.
+    for program in ["ibv_devinfo -v", "ucx_info -d", "fi_info -p verbs"] {
         let program: Vec<_> = program.split(' ').collect();
         let said = text(&run(&program).env_remove("SOFTROCE_LOG").output().unwrap().stderr);
         assert!(!said.contains("softroce: "), "{program:?}: {said}");
