@@ -27,6 +27,7 @@ mod device_error;
 mod env;
 #[cfg(test)]
 mod hot_path;
+mod idle_yield;
 mod lease;
 mod listener;
 mod log;
