@@ -219,18 +219,18 @@ class Mpi:
 
 @dataclass
 class Datagrams:
-    """Messages of UCX over TCP and over RoCE, each next to bare UDP with the datagrams of those over RoCE."""
+    """Messages of UCX or MPI over TCP and over RoCE, each next to bare UDP with the datagrams of those over RoCE."""
 
-    ucx: Ucx
+    program: Ucx | Mpi
     # As the example `datagrams` takes them: sizes of UDP payloads, with those of acknowledgements.
     exchange: str
 
     @property
     def is_latency(self):
-        return self.ucx.is_latency
+        return self.program.is_latency
 
     def of_program(self, via, seconds):
-        return self.ucx.of_alternative(via, seconds) if via == "tcp" else self.ucx.of_program(via, seconds)
+        return self.program.of_alternative(via, seconds) if via == "tcp" else self.program.of_program(via, seconds)
 
     def of_alternative(self, _, seconds):
         took = float(run("cargo", "run", "--release", "--quiet", "--package", "softroce-tools", "--example", "datagrams", "--",
@@ -240,6 +240,7 @@ class Datagrams:
 
 LISTS = "-l 512 -t 1024"
 KIB = 1 << 10
+FRAGMENTS_OF_64_KIB = "8304/4112 " * 7 + "7848/4112"
 
 # Name of a row, its table, and its test.
 TESTS = {
@@ -266,10 +267,12 @@ TESTS = {
     **{f"datagrams: `tag_lat`, {name}": ("datagrams-latencies", Datagrams(Ucx("tag_lat", size, rate), message))
        for size, name, rate, message in ((64, "64 B", 30_000, "92"), (4 * KIB, "4 KiB", 20_000, "4140/4112 20"),
                                          (64 * KIB, "64 KiB", 3_000, "76 36; 32 20; 61680/4112 4116"))},
-    # UCX cuts streams into fragments of 8256 bytes, and waits for the acknowledgement of each message.
+    # UCX cuts these messages of Open MPI, and streams, into fragments of 8256 bytes.
+    "datagrams: Open MPI, ring, 64 KiB": ("datagrams-latencies", Datagrams(Mpi(64 * KIB), FRAGMENTS_OF_64_KIB + " 20")),
+    # A stream waits for the acknowledgement of each message.
     **{f"datagrams: `stream_bw`, {name}": ("datagrams-rates", Datagrams(Ucx("stream_bw", size, rate), exchange))
        for size, name, rate, exchange in ((4 * KIB, "4 KiB", 40_000, "4140/4112; 20"),
-                                          (64 * KIB, "64 KiB", 8_000, "8304/4112 " * 7 + "7848/4112; 20"),
+                                          (64 * KIB, "64 KiB", 8_000, FRAGMENTS_OF_64_KIB + "; 20"),
                                           (KIB * KIB, "1 MiB", 500, "8304/4112 " * 127 + "; 20"))},
 }
 ALTERNATIVES = {"perftest": "`roce perf`", "librdmacm": "without `-R`", "ucx": "TCP", "mpi": "TCP", "datagrams": "bare UDP"}
