@@ -531,7 +531,8 @@ impl Shard {
         let woken = sleep_on_also(&port, also, timeout);
         // If the kernel refuses to wait, try again.
         let (woken, [is_rung, is_also_ready]) = woken.unwrap_or((Woken::TimedOut, [false; 2]));
-        if is_rung {
+        // The number may be that of a file of the program, whose data the program must get.
+        if is_rung && sleeper.event_fd.is_own() {
             sleeper.event_fd.silence();
         }
         if woken != Woken::Closed {
@@ -630,6 +631,17 @@ mod tests {
             }
             assert_eq!(shard.check(), Err(DeviceError::SocketClosed), "{sleeps}");
         }
+    }
+
+    #[test]
+    fn sleep_reads_nothing_from_a_file_that_has_just_got_the_number_of_the_eventfd() {
+        let (mut shard, _, _) = shard([10, 255, 1, 20]);
+        let (foreign, mut program) = UnixStream::pair().unwrap();
+        let event_fd = EventFd::replaced_by(File::from(OwnedFd::from(foreign)));
+        shard.thread.event_fd = event_fd.just_checked();
+        program.write_all(b"12345678").unwrap();
+        let sleep = || shard.sleep(&shard.thread, false, Some(Instant::ZERO), Instant::ZERO);
+        assert_eq!([sleep(), sleep()], [Woken::Ready; 2]);
     }
 
     #[test]

@@ -61,6 +61,12 @@ impl EventFd {
         is_lost
     }
 
+    /// Makes the next check due after the interval.
+    #[cfg(test)]
+    pub(crate) fn just_checked(self) -> Self {
+        Self { checked: AtomicU64::new(u64::MAX), ..self }
+    }
+
     /// Makes an eventfd with the descriptor of another file.
     #[cfg(test)]
     pub(crate) fn replaced_by(other: File) -> Self {
