@@ -13,6 +13,7 @@ impl Engine {
     /// # Errors
     ///
     /// [`PostError`]; nothing has changed. Later errors are reported by a completion.
+    #[inline]
     pub fn post_send(
         &mut self,
         now: Instant,

@@ -163,6 +163,7 @@ impl QueuePair {
 
     /// Checks a send request that is to be posted after `ahead` others, and returns the length of
     /// its message.
+    #[inline]
     pub(crate) fn check_send(&self, request: &SendRequest, ahead: usize) -> Result<u32, PostError> {
         let (qpn, qp_type) = (self.id.qpn, self.qp_type);
         let Some(send) = &self.halves.send else {
@@ -526,6 +527,7 @@ impl QueuePair {
 
     /// Clears `out` and sets the path, the token and the limit for the next burst of this queue
     /// pair. Senders only append packets and do not change these.
+    #[inline]
     pub(crate) fn begin_burst(&self, windows: &Windows, out: &mut Burst) {
         let path = match (&self.remote, &self.halves.send) {
             (Some(RemoteInfo::Connection(connection)), _) => Some(connection.path),

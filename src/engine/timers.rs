@@ -19,6 +19,7 @@ pub(crate) struct Timers {
 
 impl Timers {
     /// Schedules `slot` to expire not later than `deadline`.
+    #[inline]
     pub(crate) fn schedule(&mut self, slot: usize, deadline: Instant) {
         if self.scheduled.len() <= slot {
             self.scheduled.resize(slot + 1, None);

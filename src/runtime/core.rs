@@ -493,6 +493,7 @@ impl Core {
         true
     }
 
+    #[inline]
     fn receive(&mut self, now: Instant) -> io::Result<usize> {
         if self.port.poll_timeout().is_some_and(|at| at <= now) {
             // Lets the port send packets that it holds back. An empty slice is never refused.
@@ -525,6 +526,7 @@ impl Core {
     }
 
     /// Moves completions to their rings and events to their owners.
+    #[inline]
     fn move_completions(&mut self, now: Instant) {
         while let Some(id) = self.engine.completes_at() {
             let put = self.rings.put(now, id, self.engine.poll_completions_at(id));

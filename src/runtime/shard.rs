@@ -287,6 +287,7 @@ impl Shard {
     }
 
     /// Unlocks after an idle turn, which has moved no deadline.
+    #[inline]
     fn release_unchanged(&self, core: MutexGuard<'_, Core>, now: Instant) {
         if self.wakes_at().is_some() || core.has_notices() {
             return self.release(core, now);
@@ -357,6 +358,7 @@ impl Shard {
         }
     }
 
+    #[inline]
     pub(super) fn lock(&self) -> Result<MutexGuard<'_, Core>, DeviceError> {
         let core = self.core.lock().map_err(|poisoned| {
             // The guard in the error holds the lock.

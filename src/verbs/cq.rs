@@ -163,6 +163,7 @@ impl CompletionQueue {
 
     /// Takes up to `max` completions, appends them to `out`, and returns their number.
     #[doc(alias = "ibv_poll_cq")]
+    #[inline]
     pub fn poll(&self, out: &mut Vec<Completion>, max: usize) -> usize {
         let completions = &self.inner.ring.completions;
         match completions.pop_into(out, max) {

@@ -222,6 +222,7 @@ impl Incoming {
     }
 
     /// Receives a batch of bursts from the senders in round-robin order, and returns the number of buffers.
+    #[inline]
     pub(super) fn receive(
         &mut self,
         counters: &mut PortCounters,

@@ -143,6 +143,7 @@ impl Requester {
         hole
     }
 
+    #[inline]
     fn advance(&mut self, cx: &mut Context<'_>, connection: &Connection, end: Psn) -> Acknowledged {
         while let Some(front) = self.queue.front().filter(|wqe| wqe.is_started()) {
             if front.op.has_response() {

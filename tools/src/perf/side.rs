@@ -174,6 +174,7 @@ impl Side {
     }
 
     /// Returns a message from memory, inline if it is small enough.
+    #[inline]
     pub(super) fn message(&self, offset: usize, size: usize) -> anyhow::Result<SendData> {
         if size > usize::try_from(self.load.inline_size)? {
             return Ok(self.memory.sge(offset, size).into());

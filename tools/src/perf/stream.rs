@@ -130,6 +130,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Makes progress; returns whether a control message is waiting, which is checked only when nothing else happens.
+    #[inline]
     fn has_message(&mut self, control: &mut Control) -> anyhow::Result<bool> {
         Ok(!self.turn(None)?
             && self.idle.poll_was_empty(&self.side.waiter)
