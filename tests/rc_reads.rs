@@ -236,7 +236,7 @@ fn full_response_buffer_causes_a_request_for_all_packets() {
     assert_eq!(t.sends(), [ok(1, READ, 600), ok(2, SEND, 8)]);
 }
 
-/// REQ-14: the ACK timer detects the second loss, and everything is requested again.
+/// REQ-14: a short ACK timer detects the second loss, and everything is requested again.
 #[test]
 fn response_lost_twice_is_requested_after_a_timeout() {
     let mut t = Script::requester(rts_qp());
@@ -253,6 +253,58 @@ fn response_lost_twice_is_requested_after_a_timeout() {
     t.tx(1051, "READ_REQUEST psn=7 ackreq va=0x8000 rkey=0x00000100 dmalen=8");
     t.rx(1052, "READ_RESPONSE_ONLY psn=7 msn=2 len=8");
     assert_eq!(t.sends(), [ok(1, READ, 300), ok(2, READ, 8)]);
+}
+
+/// ACK timeout of 67 ms.
+fn long_timeout() -> Link {
+    Link { timeout: 14, ..rts_qp() }
+}
+
+/// REQ-14: the second loss of a response is known after 2 ms of silence, a third after 4 ms more. The ACK timer is for the
+/// rest, and then everything is requested again.
+#[test]
+fn request_for_a_lost_response_is_repeated_until_the_timeout() {
+    let mut t = Script::requester(long_timeout());
+    t.read(1, 300);
+    t.read(2, 8);
+    t.all(0);
+    t.rx(1, "READ_RESPONSE_LAST psn=6 msn=1 len=44");
+    t.rx(1, "READ_RESPONSE_ONLY psn=7 msn=2 len=8");
+    let again = "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=300";
+    t.tx(1, again);
+    for us in [2001, 6001, 14_001, 30_001, 62_001] {
+        t.quiet(us - 1);
+        t.tx(us, again);
+    }
+    assert_eq!((t.engine.counters().timeouts, t.engine.counters().retries), (0, 0));
+    t.tx(67_110, again);
+    assert_eq!((t.engine.counters().timeouts, t.engine.counters().retries), (1, 1));
+    t.rx(67_111, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.rx(67_111, "READ_RESPONSE_LAST psn=6 msn=1 len=44");
+    t.tx(67_111, "READ_REQUEST psn=7 ackreq va=0x8000 rkey=0x00000100 dmalen=8");
+    t.rx(67_112, "READ_RESPONSE_ONLY psn=7 msn=2 len=8");
+    assert_eq!(t.sends(), [ok(1, READ, 300), ok(2, READ, 8)]);
+}
+
+/// REQ-14: the wait is four round trips, and each response begins it anew.
+#[test]
+fn wait_for_a_repeated_response_follows_the_round_trip() {
+    let mut t = Script::requester(long_timeout());
+    t.read(1, 1000);
+    t.all(0);
+    t.rx(2000, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.rx(2000, "READ_RESPONSE_LAST psn=8 msn=1 len=232");
+    let from_6 = "READ_REQUEST psn=6 ackreq va=0x8100 rkey=0x00000100 dmalen=744";
+    t.tx(2000, from_6);
+    t.quiet(9999);
+    t.tx(10_000, from_6);
+    t.rx(20_000, "READ_RESPONSE_FIRST psn=6 msn=1 len=256");
+    // Packet 7 is still missing.
+    t.quiet(27_999);
+    t.tx(28_000, "READ_REQUEST psn=7 ackreq va=0x8200 rkey=0x00000100 dmalen=488");
+    t.rx(30_000, "READ_RESPONSE_FIRST psn=7 msn=1 len=256");
+    assert_eq!(t.sends(), [ok(1, READ, 1000)]);
+    t.quiet(200_000);
 }
 
 /// REQ-14: a peer that still sends the rest of an old response answers the new request afterwards.

@@ -472,6 +472,37 @@ fn naks_without_progress_use_the_same_retry_count() {
     assert_eq!(t.sends(), [failed(1, WcStatus::RetryExcErr)]);
 }
 
+/// The NAK has reported the loss. If the retransmission is lost too, one packet is sent after 2 ms of silence, and not only
+/// after the timeout of 67 ms. That uses no retry.
+#[test]
+fn retransmission_after_a_nak_is_repeated_before_the_timeout() {
+    let mut t = Script::requester(Link { timeout: 14, ..rts_qp() });
+    for wr_id in 1..=3 {
+        t.send(wr_id, 8);
+    }
+    assert_eq!(t.all(0).len(), 3);
+    let all = [5, 6, 7].map(|psn| format!("SEND_ONLY psn={psn} ackreq len=8"));
+    t.rx(1, "NAK_PSN psn=5 msn=0");
+    assert_eq!(lines(&t.all(1)), all);
+    for us in [2001, 6001] {
+        t.quiet(us - 1);
+        t.tx(us, &all[0]);
+        t.quiet(us);
+    }
+    t.rx(6010, "ACK psn=5 msn=1");
+    assert_eq!(lines(&t.all(6010)), all[1..]);
+    t.rx(6020, "ACK psn=7 msn=3");
+    assert_eq!(t.sends(), [1, 2, 3].map(|wr_id| ok(wr_id, SEND, 8)));
+    assert_eq!((t.engine.counters().timeouts, t.engine.counters().retries), (0, 1));
+    // Without a known loss the ACK timer decides alone.
+    t.send(4, 8);
+    t.tx(6020, "SEND_ONLY psn=8 ackreq len=8");
+    t.quiet(6020 + 67_108);
+    t.tx(6020 + 67_109, "SEND_ONLY psn=8 ackreq len=8");
+    assert_eq!(t.engine.counters().timeouts, 1);
+    t.leave();
+}
+
 /// REQ-29: with retry_cnt 0 the first NAK fails the request.
 #[test]
 fn first_nak_without_retries_fails_the_request() {

@@ -13,8 +13,9 @@
 //!       to the end of the request
 //! ```
 //!
-//! The ACK timer detects a second loss, and then everything is requested again. The requester also
-//! requests everything again during such a recovery, or when it has no room to keep responses.
+//! The [loss timer](crate::transport::rc::retry::LossTimer) detects a second loss, and then the
+//! oldest missing response is requested once more. After an ACK timeout, during the recovery from
+//! it, and without room to keep responses, the requester requests everything again.
 
 use std::collections::VecDeque;
 
@@ -45,6 +46,12 @@ impl ReadGaps {
             self.known = una;
         }
     }
+
+    /// Whether the response with the PSN `una` was lost. `sent`: the PSN after the highest ever
+    /// sent.
+    pub(super) fn begins_at(&self, una: Psn, sent: Psn) -> bool {
+        (1..=sent.since(una)).contains(&self.known.since(una))
+    }
 }
 
 #[cfg(test)]
@@ -65,5 +72,15 @@ mod tests {
         assert_eq!(known_at(4, 5, 9), 5);
         assert_eq!(known_at(7, 0x90_0000, 0x90_0005), 0x90_0000);
         assert_eq!(known_at(0xff_ffff, 0xff_fffe, 3), 0xff_ffff);
+    }
+
+    #[test]
+    fn a_gap_ends_where_no_loss_is_known() {
+        let begins_at = |known, una, sent| {
+            let [known, una, sent] = [known, una, sent].map(Psn::new);
+            ReadGaps { known, ..ReadGaps::default() }.begins_at(una, sent)
+        };
+        assert!(begins_at(7, 5, 9) && begins_at(9, 5, 9) && begins_at(3, 0xff_ffff, 3));
+        assert!(!begins_at(5, 5, 9) && !begins_at(4, 5, 9) && !begins_at(7, 0x90_0000, 0x90_0005));
     }
 }

@@ -30,13 +30,20 @@
 //!
 //! Every transition but those to `Open` rewinds the requester to `una`. The caller does that.
 //!
+//! The [loss timer](LossTimer) runs while a NAK or a gap in the responses is known. If it expires, the
+//! retransmission was lost too: the requester repeats the request for the missing response, or leaves
+//! `GoBackN` and `SelectiveRepeat` for `Probe`, as after an ACK timeout. It takes no retry, and the
+//! ACK timer runs on.
+//!
 //! Each NAK and timeout takes one retry from the [budget](RetryBudget), and each RNR NAK one RNR
 //! retry. When `una` advances, both are refilled. An RNR NAK refills the retries too, because it is
 //! a response.
 
+use std::time::Duration;
+
 use crate::psn::Psn;
 use crate::time::{AckTimeout, Instant, RnrTimer};
-use crate::transport::rc::retry::{AckTimer, RetryBudget};
+use crate::transport::rc::retry::{AckTimer, LossTimer, RetryBudget};
 use crate::transport::rc::selective::SelectiveSupport;
 
 /// State of loss recovery: selects the next packet of a requester.
@@ -97,6 +104,8 @@ pub(super) enum Expired {
     Ack,
     /// The ACK timer: the peer did not respond, and no retries are left.
     RetriesExhausted,
+    /// The loss timer: the retransmission after a known loss was lost too.
+    Loss,
 }
 
 /// Packets that a requester has outstanding at a loss.
@@ -114,6 +123,7 @@ pub(super) struct Recovery {
     state: State,
     budget: RetryBudget,
     ack_timer: AckTimer,
+    loss_timer: LossTimer,
     support: SelectiveSupport,
 }
 
@@ -123,6 +133,7 @@ impl Recovery {
             state: State::Open,
             budget: RetryBudget::new(retry_cnt, rnr_retry),
             ack_timer: AckTimer::new(timeout),
+            loss_timer: LossTimer::default(),
             support: SelectiveSupport::default(),
         }
     }
@@ -138,10 +149,12 @@ impl Recovery {
     /// Records that packets with an acknowledgement request were sent.
     pub(super) fn on_sent(&mut self, now: Instant) {
         self.ack_timer.start(now);
+        self.loss_timer.on_sent(now);
     }
 
-    /// Handles an advance of `una`; `is_outstanding`: some sent packets are still unacknowledged.
-    pub(super) fn on_ack(&mut self, now: Instant, una: Psn, is_outstanding: bool) {
+    /// Handles an advance of `una`; `is_outstanding`: some sent packets are still unacknowledged;
+    /// `has_gap`: the response with the PSN `una` was lost.
+    pub(super) fn on_ack(&mut self, now: Instant, una: Psn, is_outstanding: bool, has_gap: bool) {
         self.state = match self.state {
             State::Probe(window) => window.on_ack(una).map_or(State::Open, State::Probe),
             State::SelectiveRepeat { missing, window, peer_kept_data } => {
@@ -157,6 +170,10 @@ impl Recovery {
         };
         self.budget.refill();
         self.ack_timer.on_ack(now, is_outstanding);
+        match has_gap || self.state != State::Open {
+            true => self.loss_timer.restart(now),
+            false => self.loss_timer.stop(),
+        }
     }
 
     /// Records that the peer has acknowledged packets that were not retransmitted.
@@ -166,11 +183,18 @@ impl Recovery {
         }
     }
 
-    /// Restarts the ACK timer after a response without progress. The budget is unchanged.
+    /// Restarts the timers after a response without progress. The budget is unchanged.
     ///
     /// A peer that is still sending an old response handles a retransmitted request after it.
-    pub(super) fn restart_ack_timer(&mut self, now: Instant) {
+    pub(super) fn restart_timers(&mut self, now: Instant) {
         self.ack_timer.restart(now);
+        self.loss_timer.restart(now);
+    }
+
+    /// Records that responses were lost, whose requests are repeated in every state. `round_trip`:
+    /// time since the oldest outstanding packet was sent.
+    pub(super) fn on_gap(&mut self, round_trip: Duration) {
+        self.loss_timer.on_loss(round_trip);
     }
 
     /// Whether a NAK for this PSN starts a new recovery. A repetition of the NAK in recovery does
@@ -183,9 +207,15 @@ impl Recovery {
         }
     }
 
-    /// Starts a recovery from a sequence NAK for `missing`. Returns false if the budget is
-    /// exhausted.
-    pub(super) fn on_sequence_nak(&mut self, missing: Psn, sent: Outstanding) -> bool {
+    /// Starts a recovery from a sequence NAK for `missing`. `round_trip`: time since the oldest
+    /// outstanding packet was sent. Returns false if the budget is exhausted.
+    pub(super) fn on_sequence_nak(
+        &mut self,
+        missing: Psn,
+        sent: Outstanding,
+        round_trip: Duration,
+    ) -> bool {
+        self.loss_timer.on_loss(round_trip);
         if let State::SelectiveRepeat { peer_kept_data, .. } = self.state {
             self.support.conclude(peer_kept_data);
         }
@@ -199,9 +229,10 @@ impl Recovery {
         self.spend_retry()
     }
 
-    /// Starts a recovery from the loss of the response with the PSN `missing`. Returns false if the
-    /// budget is exhausted.
-    pub(super) fn on_implied_nak(&mut self, missing: Psn) -> bool {
+    /// Starts a recovery from the loss of the response with the PSN `missing`. `round_trip`: time
+    /// since the oldest outstanding packet was sent. Returns false if the budget is exhausted.
+    pub(super) fn on_implied_nak(&mut self, missing: Psn, round_trip: Duration) -> bool {
+        self.loss_timer.on_loss(round_trip);
         self.state = State::GoBackN { missing };
         self.spend_retry()
     }
@@ -212,6 +243,7 @@ impl Recovery {
         if !self.budget.spend_rnr_retry() {
             return false;
         }
+        self.loss_timer.stop();
         self.ack_timer.stop();
         self.state = State::RnrWait { until: now + timer.wait() };
         true
@@ -227,15 +259,22 @@ impl Recovery {
             return Some(Expired::Rnr);
         }
         if !self.ack_timer.has_expired(now) {
-            return None;
+            return self.loss_timer.take_expired(now).then_some(Expired::Loss);
         }
-        self.state = State::Probe(self.probe_window(sent));
+        self.loss_timer.stop();
+        self.probe(sent);
         Some(if self.spend_retry() { Expired::Ack } else { Expired::RetriesExhausted })
+    }
+
+    /// Begins to probe which packets the peer has received.
+    pub(super) fn probe(&mut self, sent: Outstanding) {
+        self.state = State::Probe(self.probe_window(sent));
     }
 
     /// Stops the timers, because no packets are outstanding.
     pub(super) fn stop(&mut self) {
         self.ack_timer.stop();
+        self.loss_timer.stop();
         if self.is_waiting() {
             self.state = State::Open;
         }
@@ -290,7 +329,7 @@ impl Recovery {
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::RnrWait { until } => Some(until),
-            _ => self.ack_timer.deadline(),
+            _ => Instant::first(self.ack_timer.deadline(), self.loss_timer.deadline()),
         }
     }
 
@@ -310,6 +349,7 @@ mod tests {
     const AT: fn(u64) -> Instant = Instant::from_micros;
     /// PSNs 5 to 19 are outstanding, and the first ones belong to SENDs.
     const SENT: Outstanding = Outstanding { snd_max: Psn::new(20), has_response: false };
+    const ROUND_TRIP: Duration = Duration::from_micros(10);
     /// `timeout` 7 expires after this time.
     const TIMEOUT_US: u64 = 525;
 
@@ -328,22 +368,25 @@ mod tests {
     /// Handles an event as a requester does.
     fn apply(recovery: &mut Recovery, now: &mut Instant, event: Event) {
         match event {
-            Event::Ack(una) => recovery.on_ack(*now, Psn::new(una), una < 20),
+            Event::Ack(una) => recovery.on_ack(*now, Psn::new(una), una < 20, false),
             Event::SequenceNak(psn) => {
                 if recovery.starts_new_recovery(Psn::new(psn)) {
-                    assert!(recovery.on_sequence_nak(Psn::new(psn), SENT));
+                    assert!(recovery.on_sequence_nak(Psn::new(psn), SENT, ROUND_TRIP));
                 }
             }
             Event::ImpliedNak(psn) => {
                 if recovery.starts_new_recovery(Psn::new(psn)) {
-                    assert!(recovery.on_implied_nak(Psn::new(psn)));
+                    assert!(recovery.on_implied_nak(Psn::new(psn), ROUND_TRIP));
                 }
             }
             Event::RnrNak if recovery.is_waiting() => {}
             Event::RnrNak => assert!(recovery.on_rnr_nak(*now, RnrTimer::new(12).unwrap())),
             Event::Deadline => {
                 *now = recovery.deadline().unwrap();
-                assert!(recovery.on_timeout(*now, SENT).is_some());
+                match recovery.on_timeout(*now, SENT) {
+                    Some(Expired::Loss) => recovery.probe(SENT),
+                    expired => assert!(expired.is_some()),
+                }
             }
         }
         if !recovery.is_waiting() {
@@ -470,12 +513,12 @@ mod tests {
         after(&mut recovery, &[Event::Deadline]);
         for (una, admitted) in [(5, 1), (6, 2), (9, 3), (19, 4)] {
             if una > 5 {
-                recovery.on_ack(AT(1000), Psn::new(una), true);
+                recovery.on_ack(AT(1000), Psn::new(una), true, false);
             }
             assert!(recovery.is_probing());
             assert!(recovery.admits(|| admitted - 1) && !recovery.admits(|| admitted), "at {una}");
         }
-        recovery.on_ack(AT(1000), Psn::new(20), false);
+        recovery.on_ack(AT(1000), Psn::new(20), false, false);
         assert!(!recovery.is_probing() && recovery.admits(|| 1000));
     }
 
@@ -483,7 +526,8 @@ mod tests {
     fn a_packet_is_repeated_once_and_only_where_nothing_else_would_tell_its_loss() {
         let repeats = |keeps, has_response| {
             let mut recovery = recovery(keeps);
-            assert!(recovery.on_sequence_nak(Psn::new(5), Outstanding { has_response, ..SENT }));
+            let sent = Outstanding { has_response, ..SENT };
+            assert!(recovery.on_sequence_nak(Psn::new(5), sent, ROUND_TRIP));
             [recovery.take_repeat(), recovery.take_repeat()]
         };
         assert_eq!([repeats(true, false), repeats(true, true)], [[true, false], [false, false]]);
@@ -498,7 +542,7 @@ mod tests {
             if kept {
                 recovery.on_kept_data();
             }
-            recovery.on_ack(AT(1), Psn::new(20), false);
+            recovery.on_ack(AT(1), Psn::new(20), false, false);
             assert_eq!(recovery.peer_keeps_data(), kept);
         }
         // An RNR NAK ends the probe without a result.
@@ -522,23 +566,64 @@ mod tests {
     fn ack_timer_runs_from_the_oldest_packet() {
         let mut recovery = Recovery::new(AckTimeout::new(1).unwrap(), 7, 7);
         let interval = AckTimeout::new(1).unwrap().interval().unwrap();
-        recovery.restart_ack_timer(AT(0));
+        recovery.restart_timers(AT(0));
         assert_eq!(recovery.deadline(), None, "nothing is awaited");
         recovery.on_sent(AT(1));
         recovery.on_sent(AT(2));
         assert_eq!(recovery.deadline(), Some(AT(1) + interval));
-        recovery.restart_ack_timer(AT(3));
+        recovery.restart_timers(AT(3));
         assert_eq!(recovery.deadline(), Some(AT(3) + interval));
+    }
+
+    /// With an ACK timeout of 67 ms.
+    #[test]
+    fn a_second_loss_is_known_before_the_ack_timeout_and_takes_no_retry() {
+        use Event::{Deadline, ImpliedNak, SequenceNak};
+        for loss in [SequenceNak(5), ImpliedNak(5)] {
+            let mut recovery = Recovery::new(AckTimeout::new(14).unwrap(), 1, 0);
+            let mut now = AT(0);
+            apply(&mut recovery, &mut now, loss);
+            for us in [2000, 6000, 14_000] {
+                apply(&mut recovery, &mut now, Deadline);
+                assert_eq!((now, recovery.state), (AT(us), State::Probe(window(1, false))));
+            }
+            let interval = AckTimeout::new(14).unwrap().interval();
+            assert_eq!(recovery.ack_timer.deadline(), interval.map(|interval| AT(0) + interval));
+            // The rest arrives step by step, without further silence.
+            recovery.on_ack(AT(15_000), Psn::new(7), true, false);
+            assert_eq!(recovery.deadline(), Some(AT(17_000)));
+            recovery.on_ack(AT(15_500), Psn::new(20), true, false);
+            assert_eq!(recovery.state, State::Open);
+            assert_eq!(recovery.deadline(), recovery.ack_timer.deadline(), "no loss is known");
+        }
+    }
+
+    #[test]
+    fn a_gap_in_the_responses_keeps_the_loss_timer_running() {
+        let mut recovery = Recovery::new(AckTimeout::new(14).unwrap(), 7, 7);
+        recovery.on_sent(AT(0));
+        recovery.on_gap(Duration::from_millis(2));
+        recovery.on_sent(AT(5));
+        assert_eq!(recovery.deadline(), Some(AT(8005)));
+        recovery.on_ack(AT(6000), Psn::new(6), true, true);
+        assert_eq!(recovery.on_timeout(AT(13_999), SENT), None);
+        assert_eq!(recovery.on_timeout(AT(14_000), SENT), Some(Expired::Loss));
+        assert_eq!(recovery.state, State::Open, "only the request is repeated");
+        // An RNR NAK and the last missing response end it.
+        recovery.on_sent(AT(14_000));
+        let mut refused = recovery;
+        assert!(refused.on_rnr_nak(AT(14_001), RnrTimer::new(12).unwrap()));
+        assert_eq!(refused.deadline(), Some(AT(14_641)));
     }
 
     #[test]
     fn the_same_gap_is_news_once() {
         let mut recovery = recovery(false);
         assert!(recovery.starts_new_recovery(Psn::new(5)));
-        assert!(recovery.on_implied_nak(Psn::new(5)));
+        assert!(recovery.on_implied_nak(Psn::new(5), ROUND_TRIP));
         assert!(!recovery.starts_new_recovery(Psn::new(5)));
         assert!(recovery.starts_new_recovery(Psn::new(6)));
-        recovery.on_ack(AT(0), Psn::new(6), true);
+        recovery.on_ack(AT(0), Psn::new(6), true, false);
         assert!(recovery.starts_new_recovery(Psn::new(5)));
     }
 
@@ -551,7 +636,7 @@ mod tests {
         };
         let both = [Some(Expired::Ack), Some(Expired::RetriesExhausted)];
         assert_eq!([expire(&mut recovery), expire(&mut recovery)], both);
-        recovery.on_ack(AT(0), Psn::new(6), true);
+        recovery.on_ack(AT(0), Psn::new(6), true, false);
         assert_eq!([expire(&mut recovery), expire(&mut recovery)], both);
         assert!(!recovery.on_rnr_nak(AT(0), RnrTimer::new(12).unwrap()), "none was allowed");
     }

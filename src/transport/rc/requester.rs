@@ -14,6 +14,8 @@
 //! [`Recovery`] decides when to rewind and how many packets to probe with; a [`CongestionControl`]
 //! limits the data in flight.
 
+use std::time::Duration;
+
 use crate::net::Burst;
 use crate::psn::Psn;
 use crate::time::{AckTimeout, Instant};
@@ -628,6 +630,11 @@ impl Requester {
         };
         match expired {
             Expired::Rnr => return Ok(()),
+            Expired::Loss if self.has_gap() => {
+                self.rerequest_oldest();
+                return Ok(());
+            }
+            Expired::Loss => self.recovery.probe(self.outstanding()),
             Expired::RetriesExhausted => {
                 cx.counters().timeouts += 1;
                 return Err(TransportError::RetriesExhausted);
@@ -641,6 +648,12 @@ impl Requester {
         self.miss_burst(cx);
         self.rewind_to_una(cx, connection);
         Ok(())
+    }
+
+    /// Returns the time since the oldest outstanding packet was sent.
+    pub(super) fn oldest_round_trip(&self, cx: &Context<'_>) -> Duration {
+        let round_trip = self.charges.requests().oldest_round_trip(cx.now);
+        round_trip.map_or(Duration::ZERO, |round_trip| round_trip.time)
     }
 
     /// Returns the outstanding packets, for recovery.

@@ -49,11 +49,12 @@ impl Requester {
         }
         gaps.look(una, self.snd_max);
         let known = gaps.known;
-        self.recovery.restart_ack_timer(cx.now);
+        self.recovery.restart_timers(cx.now);
         self.peer.bursts.acknowledged(psn.next());
         let (mut known, lost) = self.lost_before(end, known);
         if !lost.is_empty() {
             cx.counters().implied_naks += 1;
+            self.recovery.on_gap(self.oldest_round_trip(cx));
         }
         if known.is_before(psn.next()) {
             known = psn.next();
@@ -90,6 +91,21 @@ impl Requester {
     /// Returns the request with this PSN, and its index in the queue.
     fn with_psn(&self, psn: Psn) -> Option<(usize, &Wqe)> {
         self.started().enumerate().find(|(_, wqe)| psn.is_within(wqe.first, wqe.packets))
+    }
+
+    /// Whether the response with the PSN `una` is known to be lost.
+    pub(super) fn has_gap(&self) -> bool {
+        let gaps = self.pending.gaps.as_ref();
+        gaps.is_some_and(|gaps| gaps.begins_at(self.snd_una, self.snd_max))
+    }
+
+    /// Requests the response with the PSN `una` once more.
+    pub(super) fn rerequest_oldest(&mut self) {
+        if let Some(gaps) = &mut self.pending.gaps
+            && gaps.pending_rerequests.is_empty()
+        {
+            gaps.pending_rerequests.push_back(self.snd_una);
+        }
     }
 
     /// Removes and returns the next kept packet in order.

@@ -114,7 +114,7 @@ impl Requester {
         let Acked { cost, round_trip } = self.charges.on_ack(cx, connection, self.snd_una);
         self.congestion.on_ack(cx.now, Ack { bytes: cost, round_trip });
         let is_outstanding = self.snd_una.is_before(snd_nxt);
-        self.recovery.on_ack(cx.now, self.snd_una, is_outstanding);
+        self.recovery.on_ack(cx.now, self.snd_una, is_outstanding, self.has_gap());
     }
 
     /// Moves the cursor to `una`.
@@ -207,11 +207,11 @@ impl Requester {
     ) -> Result<(), TransportError> {
         if !self.recovery.starts_new_recovery(missing) {
             cx.counters().drop(DropReason::ResponseAhead);
-            self.recovery.restart_ack_timer(cx.now);
+            self.recovery.restart_timers(cx.now);
             return Ok(());
         }
         cx.counters().implied_naks += 1;
-        if !self.recovery.on_implied_nak(missing) {
+        if !self.recovery.on_implied_nak(missing, self.oldest_round_trip(cx)) {
             return Err(TransportError::RetriesExhausted);
         }
         cx.counters().retries += 1;
@@ -235,7 +235,8 @@ impl Requester {
         }
         self.miss_flush();
         self.miss_burst(cx);
-        if !self.recovery.on_sequence_nak(psn, self.outstanding()) {
+        let round_trip = self.oldest_round_trip(cx);
+        if !self.recovery.on_sequence_nak(psn, self.outstanding(), round_trip) {
             return Err(TransportError::RetriesExhausted);
         }
         cx.counters().retries += 1;

@@ -1,4 +1,4 @@
-//! Retry budget and ACK timer of a requester.
+//! Retry budget and timers of a requester.
 
 use std::time::Duration;
 
@@ -115,6 +115,83 @@ impl AckTimer {
     }
 }
 
+/// Number of round trips of silence after which a retransmission counts as lost.
+const ROUND_TRIPS: u32 = 4;
+
+/// Shortest silence after which a retransmission counts as lost. The peer may not have been
+/// scheduled.
+const MIN_WAIT: Duration = Duration::from_millis(2);
+
+/// Loss timer: expires when nothing arrives after a retransmission.
+///
+/// A NAK or a response ahead has reported the loss, so the retransmission need not wait for the ACK
+/// timer if it is lost too: that takes a second on many connections. Each wait in a row is twice as
+/// long as the one before.
+#[derive(Debug, Default)]
+pub(super) struct LossTimer {
+    /// `None` without a known loss.
+    silence: Option<Box<Silence>>,
+}
+
+/// The wait for a response after a known loss.
+#[derive(Debug)]
+struct Silence {
+    /// Wait after the first retransmission.
+    first_wait: Duration,
+    /// Wait after the next retransmission.
+    wait: Duration,
+    /// `None` until something is sent.
+    deadline: Option<Instant>,
+}
+
+impl LossTimer {
+    /// Records a loss. `round_trip`: time since the oldest outstanding packet was sent. It counts
+    /// only without an earlier loss, which makes it longer.
+    pub(super) fn on_loss(&mut self, round_trip: Duration) {
+        let silence = self.silence.get_or_insert_with(|| {
+            let first_wait = (round_trip * ROUND_TRIPS).max(MIN_WAIT);
+            Box::new(Silence { first_wait, wait: first_wait, deadline: None })
+        });
+        silence.wait = silence.first_wait;
+        silence.deadline = None;
+    }
+
+    /// Starts the timer after a known loss, if it is not running.
+    pub(super) fn on_sent(&mut self, now: Instant) {
+        if let Some(silence) = &mut self.silence {
+            silence.deadline.get_or_insert(now + silence.wait);
+        }
+    }
+
+    /// Restarts a running timer, because the peer sends.
+    pub(super) fn restart(&mut self, now: Instant) {
+        if let Some(silence) = &mut self.silence {
+            silence.wait = silence.first_wait;
+            silence.deadline = silence.deadline.map(|_| now + silence.wait);
+        }
+    }
+
+    /// Stops the timer, because no loss is known.
+    pub(super) fn stop(&mut self) {
+        self.silence = None;
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.silence.as_ref()?.deadline
+    }
+
+    /// Returns whether the timer has expired. The next retransmission starts it again.
+    pub(super) fn take_expired(&mut self, now: Instant) -> bool {
+        let Some(silence) = &mut self.silence else { return false };
+        let has_expired = silence.deadline.is_some_and(|deadline| now >= deadline);
+        if has_expired {
+            silence.wait *= 2;
+            silence.deadline = None;
+        }
+        has_expired
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,5 +236,38 @@ mod tests {
         assert_eq!(timer.deadline(), Some(at(100) + interval));
         timer.on_ack(at(200), false);
         assert_eq!(timer.deadline(), None);
+    }
+
+    #[test]
+    fn silence_after_a_loss_is_waited_for_twice_as_long_each_time() {
+        let at = Instant::from_micros;
+        let mut timer = LossTimer::default();
+        timer.on_sent(at(0));
+        assert_eq!(timer.deadline(), None, "no loss is known");
+        timer.on_loss(Duration::from_micros(10));
+        timer.on_sent(at(5));
+        timer.on_sent(at(6));
+        assert_eq!(timer.deadline(), Some(at(2005)));
+        assert!(!timer.take_expired(at(2004)) && timer.take_expired(at(2005)));
+        assert_eq!(timer.deadline(), None, "nothing was sent");
+        timer.on_sent(at(2005));
+        assert_eq!(timer.deadline(), Some(at(6005)));
+        timer.restart(at(3000));
+        assert_eq!(timer.deadline(), Some(at(5000)), "a response resets the wait");
+        timer.stop();
+        timer.on_sent(at(9000));
+        assert_eq!(timer.deadline(), None);
+    }
+
+    #[test]
+    fn only_the_first_loss_measures_the_round_trip() {
+        let at = Instant::from_micros;
+        let mut timer = LossTimer::default();
+        timer.on_loss(Duration::from_millis(2));
+        timer.on_sent(at(0));
+        assert_eq!(timer.deadline(), Some(at(8000)));
+        timer.on_loss(Duration::from_millis(100));
+        timer.on_sent(at(10));
+        assert_eq!(timer.deadline(), Some(at(8010)));
     }
 }
