@@ -191,8 +191,8 @@ impl Recovery {
         self.loss_timer.restart(now);
     }
 
-    /// Records that responses were lost, whose requests are repeated in every state. `round_trip`:
-    /// time since the oldest outstanding packet was sent.
+    /// Records the loss of responses. Their requests are repeated in every state. `round_trip`: time
+    /// since the oldest outstanding packet was sent.
     pub(super) fn on_gap(&mut self, round_trip: Duration) {
         self.loss_timer.on_loss(round_trip);
     }
