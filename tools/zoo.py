@@ -29,6 +29,7 @@ import time
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
+from statistics import median
 
 HERE = Path(__file__).resolve().parent / "zoo"
 sys.path.insert(0, str(HERE))
@@ -307,6 +308,17 @@ def in_defaults(rows):
     return textwrap.fill(sentence, 120)
 
 
+def median_speeds(rows):
+    """The sentence with the medians of all speeds next to TCP."""
+    ratios = {}
+    for row in rows:
+        for name, udp, shm in re.findall(r"(\w+) ([\d.e+]+); ([\d.e+]+)", row[-2]):
+            ratios.setdefault(name, []).append((float(udp), float(shm)))
+    medians = [f"{name} {median(udp for udp, _ in values):.2g} over UDP and {median(shm for _, shm in values):.2g} over shm"
+               for name, values in ratios.items()]
+    return f"Medians of these speeds, where TCP is 1: {', '.join(medians)}."
+
+
 def without_memcheck():
     """The list of programs that valgrind does not run, with reasons."""
     return "\n".join(f"- {program.name}: {program.no_memcheck}." for program in PROGRAMS if program.no_memcheck)
@@ -348,10 +360,17 @@ What programs do on any adapter, and surprises here:
   waits. Of 120 runs 8 ended so; over `udp;ofi_rxd`, without RDMA, 3 of 120 at the same loss. With a `fi_pingpong` that reads
   its queues while it waits, none of 120 did over either. Open MPI reads its queues: *mpi4py (libfabric)* runs with loss.
 - `ucx_perftest` waits forever if its peer ends before both are connected, over TCP too, and ends with `SIGABRT` later.
+- Speeds below that of TCP. `ucx_perftest` over UD: UCX cuts a message into datagrams of 4 KiB and hands over each by itself,
+  so that each is a system call at both ends; half of the time passes in those calls (perf, with 8000 messages: 0.5 to 0.7 of
+  TCP; the run here is shorter and has the start in it). Over RC, which UCX prefers, a message leaves in bursts. `rstream`
+  writes 64 KiB a call, and TCP moves such streams 1.7 times as fast as bare UDP ([limits of UDP](PERFORMANCE.md#programs-of-other-projects)); a quarter of the
+  time it compares bytes. The latency of `qperf` is that of waking up a process that sleeps until an event, over TCP as here.
 - A program that ends as soon as it has what it wants, such as `ibv_rc_pingpong`, does not answer when its last
   acknowledgement is lost: its peer fails with `IBV_WC_RETRY_EXC_ERR`.
 
 {in_defaults(rows)}
+
+{median_speeds(rows)}
 
 {table}
 
@@ -428,8 +447,7 @@ def start_all_often(zoo, chosen, mode, starts, load):
         zoo.prepare(program)
         seconds, failed = zoo.start_often(program, mode, starts, load)
         failures += failed
-        median = sorted(seconds)[len(seconds) // 2]
-        print(f"{program.name}, {mode}, load {load}: {starts} starts, {failed} failures, median {median:.1f} s, "
+        print(f"{program.name}, {mode}, load {load}: {starts} starts, {failed} failures, median {median(seconds):.1f} s, "
               f"slowest {max(seconds):.1f} s (start {seconds.index(max(seconds)) + 1})", flush=True)
     return failures
 
