@@ -304,7 +304,8 @@ PROGRAMS = [
             build=[["as", "--32", "-o", "{build}/guest.o", str(HERE / "guest.s")],
                    ["ld", "-m", "elf_i386", "-Ttext", "0x7c00", "--oformat", "binary", "-e", "_start", "-o", "{build}/guest",
                     "{build}/guest.o"]],
-            by_name=True, loss=False, what="live migration over RDMA of a guest of 64 MiB that writes and checks 32 MiB all the time"),
+            by_name=True, loss=False, what="live migration over RDMA of a guest of 64 MiB that writes and checks 32 MiB all the time",
+            no_memcheck="its guest writes faster than QEMU migrates it then: the migration had not ended after 200 s and 370 MB"),
     Program("Go", ["golang-go", "gcc", "libibverbs-dev"], ["all data is right"], ["{build}/go"],
             build=[["env", "GOCACHE={build}/go-cache", "GO111MODULE=off", "go", "build", "-o", "{build}/go",
                     str(HERE / "go/main.go")]],
@@ -314,7 +315,8 @@ PROGRAMS = [
             build=[["javac", "-d", "{build}", str(HERE / "java/Exchange.java")],
                    ["sh", "-c", "home=$(dirname $(dirname $(readlink -f $(command -v javac)))); gcc -shared -fPIC -O1 "
                     f"-I$home/include -I$home/include/linux -o {{build}}/libexchange.so {HERE}/java/exchange.c -libverbs"]],
-            by_name=True, what="direct buffers by JNI, while the virtual machine handles SIGSEGV; every byte compared"),
+            by_name=True, what="direct buffers by JNI, while the virtual machine handles SIGSEGV; every byte compared",
+            no_memcheck="the virtual machine crashes then at its first null pointer, without softroce too"),
     example(IBVERBS, "loopback", [], None, ["sent", "received"], "a queue pair that is connected to itself, at GID index 1"),
     *[example(SIDEWAY, name, ["-n", "1000"], [name, "-n", "1000", "127.0.0.1"], ["1000 iters"],
               "1000 messages by `ibv_wr_*` and `ibv_start_poll`", port=18515, loss=False)
@@ -330,7 +332,8 @@ PROGRAMS = [
     Program("Ceph", ["ceph-osd", "ceph-mon", "ceph-common", "python3"], ["all objects are read after the loss of an OSD"],
             [str(HERE / "ceph.sh"), "{build}", "4"], by_name=True, loss=False,
             what="`ms_type = async+rdma`: one monitor and three OSDs of which one is killed and comes back; `rados bench` "
-                 "writes and reads, and compares"),
+                 "writes and reads, and compares",
+            no_memcheck="its monitor and OSDs have not found each other after 240 s then"),
     Program("NIXL", ["python3-venv"], ["all data is right"], ["{python}", str(HERE / "agents.py")], environment=UCX,
             wheels=["nixl==1.5.1"], by_name=True,
             what="three agents that write to and read from each other 1 MiB each; every byte compared"),
