@@ -609,11 +609,11 @@ mod tests {
         assert_eq!(recovery.on_timeout(AT(13_999), SENT), None);
         assert_eq!(recovery.on_timeout(AT(14_000), SENT), Some(Expired::Loss));
         assert_eq!(recovery.state, State::Open, "only the request is repeated");
-        // An RNR NAK and the last missing response end it.
         recovery.on_sent(AT(14_000));
-        let mut refused = recovery;
-        assert!(refused.on_rnr_nak(AT(14_001), RnrTimer::new(12).unwrap()));
-        assert_eq!(refused.deadline(), Some(AT(14_641)));
+        assert_eq!(recovery.deadline(), Some(AT(30_000)));
+        // An RNR NAK is a response: only its timer runs.
+        assert!(recovery.on_rnr_nak(AT(14_001), RnrTimer::new(12).unwrap()));
+        assert_eq!(recovery.deadline(), Some(AT(14_641)));
     }
 
     #[test]
