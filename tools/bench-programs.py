@@ -240,6 +240,8 @@ class Datagrams:
 
 LISTS = "-l 512 -t 1024"
 KIB = 1 << 10
+# Its 256 packets in the bursts that an IP packet holds.
+READ_OF_1_MIB = "61680/4112 " * 17 + "4116"
 FRAGMENTS_OF_64_KIB = "8304/4112 " * 7 + "7848/4112"
 
 # Name of a row, its table, and its test.
@@ -269,6 +271,8 @@ TESTS = {
                                          (64 * KIB, "64 KiB", 3_000, "76 36; 32 20; 61680/4112 4116"))},
     # UCX cuts these messages of Open MPI, and streams, into fragments of 8256 bytes.
     "datagrams: Open MPI, ring, 64 KiB": ("datagrams-latencies", Datagrams(Mpi(64 * KIB), FRAGMENTS_OF_64_KIB + " 20")),
+    # A SEND announces the memory, a READ copies it, and another SEND releases it.
+    "datagrams: Open MPI, ring, 1 MiB": ("datagrams-latencies", Datagrams(Mpi(KIB * KIB), f"76 36; 32 20; {READ_OF_1_MIB}")),
     # A stream waits for the acknowledgement of each message.
     **{f"datagrams: `stream_bw`, {name}": ("datagrams-rates", Datagrams(Ucx("stream_bw", size, rate), exchange))
        for size, name, rate, exchange in ((4 * KIB, "4 KiB", 40_000, "4140/4112; 20"),

@@ -53,8 +53,9 @@ impl Id {
             Some(context) => context.clone(),
             None => for_listener(&inner.choice())?,
         };
-        check_listener(&context, local.ip())?;
+        // Also whether the device has failed, which comes first.
         check_gsi(&context)?;
+        check_listener(&context, local.ip())?;
         if let Some(bind) = state.bind {
             ports().listen(bind)?;
         }
