@@ -363,7 +363,7 @@ What programs do on any adapter, and surprises here:
 - Speeds below that of TCP. `ucx_perftest` over UD: UCX cuts a message into datagrams of 4 KiB and hands over each by itself,
   so that each is a system call at both ends; half of the time passes in those calls (perf, with 8000 messages: 0.5 to 0.7 of
   TCP; the run here is shorter and has the start in it). Over RC, which UCX prefers, a message leaves in bursts. `rstream`
-  writes 64 KiB a call, and TCP moves such streams 1.7 times as fast as bare UDP ([limits of UDP](PERFORMANCE.md#programs-of-other-projects)); a quarter of the
+  writes 64 KiB a call, and TCP moves such streams 1.6 times as fast as bare UDP ([limits of UDP](PERFORMANCE.md#programs-of-other-projects)); a quarter of the
   time it compares bytes. The latency of `qperf` is that of waking up a process that sleeps until an event, over TCP as here.
 - Beside eight busy processes (`tools/zoo.py --starts 20 --load 8`) all of 20 starts of Ceph ended well, after 29 to 33 s, and
   all of NIXL, after 2 to 27 s. NIXL polls under a spin lock: a thread that loses its processor there leaves the others
