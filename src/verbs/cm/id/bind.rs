@@ -53,7 +53,7 @@ impl Id {
             Some(context) => context.clone(),
             None => for_listener(&inner.choice())?,
         };
-        // Also whether the device has failed, which comes first.
+        // A failed device has no address, so its error comes first.
         check_gsi(&context)?;
         check_listener(&context, local.ip())?;
         if let Some(bind) = state.bind {
