@@ -667,7 +667,10 @@ pub(super) mod tests {
             let shard = Shard::new(a.core, 0, &lease).unwrap();
             let post = |write: &SendRequest| {
                 let write = write.clone();
-                shard.with(|core, now| core.post_send(now, qpn, write, Doorbell::MayWait)).unwrap()
+                // All in one moment: a request that has waited long enough leaves with the next.
+                shard
+                    .with_old_time(|core, now| core.post_send(now, qpn, write, Doorbell::MayWait))
+                    .unwrap()
             };
             thread::scope(|scope| {
                 shard.turn_for(&Queue::<()>::new(1)).unwrap();
