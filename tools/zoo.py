@@ -53,7 +53,7 @@ MODES = {
 COLUMNS = ["program", "package", "run", *MODES, "valgrind", "speed, TCP is 1: UDP; shm", "date"]
 # Time limit of a run under valgrind, which is some thirty times slower.
 MEMCHECK_LIMIT_S = 240
-MEMCHECK = ["valgrind", "--trace-children=yes", "--fair-sched=yes", "--track-origins=yes",
+MEMCHECK = ["valgrind", "--trace-children=yes", "--fair-sched=yes", "--track-origins=yes", "--error-limit=no",
             "--log-file={build}/memcheck.%p.log",
             f"--suppressions={HERE.parent}/sanitize/memcheck.supp"]
 # Frames of the libraries of softroce, in a log of valgrind.
@@ -233,8 +233,8 @@ class Zoo:
             log.unlink()
         run = Run(self.build, program, [], limit_s=MEMCHECK_LIMIT_S)
         subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", self.build / "copies.so", HERE / "copies.c"], check=True)
-        run.environment["LD_PRELOAD"] = str(self.build / "copies.so")
-        run.prefix = [str(self.roce), "run", "--", *run.filled(MEMCHECK)]
+        run.environment |= {"LD_PRELOAD": str(self.build / "copies.so"), **(program.memcheck_environment or {})}
+        run.prefix = [str(self.roce), "run", "--", *run.filled(MEMCHECK), *program.memcheck_options]
         said = run.run().said()
         missing = [words for words in program.says if words not in said]
         if missing:
@@ -324,6 +324,17 @@ def without_memcheck():
     return "\n".join(f"- {program.name}: {program.no_memcheck}." for program in PROGRAMS if program.no_memcheck)
 
 
+def memcheck_settings():
+    """The list of programs that bear valgrind with options or variables only."""
+    lines = []
+    for program in PROGRAMS:
+        variables = [f"{name}={value}" for name, value in (program.memcheck_environment or {}).items()]
+        settings = " ".join([*variables, *program.memcheck_options])
+        if settings:
+            lines.append(f"- {program.name}: `{settings}`")
+    return "\n".join(lines)
+
+
 def page(rows):
     """The page for the results of a run."""
     table = "\n".join("| " + " | ".join(row) + " |" for row in [COLUMNS, ["---"] * len(COLUMNS), *rows])
@@ -382,6 +393,10 @@ What programs do on any adapter, and surprises here:
 Not run under valgrind:
 
 {without_memcheck()}
+
+Run under valgrind with settings, without which it crashes there, with softroce or without:
+
+{memcheck_settings()}
 """
 
 
