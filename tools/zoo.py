@@ -27,13 +27,14 @@ import tempfile
 import textwrap
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from statistics import median
 
 HERE = Path(__file__).resolve().parent / "zoo"
 sys.path.insert(0, str(HERE))
-from programs import DEVICE, PROGRAMS, PROVIDER  # noqa: E402
+from programs import DEVICE, PROGRAMS, PROVIDER, Memcheck  # noqa: E402
 
 # Packages that pip installs stay there for the next run.
 INSTALLED = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target")).resolve() / "zoo"
@@ -231,10 +232,13 @@ class Zoo:
         """Runs a program under valgrind. Returns the cell of the table."""
         for log in self.build.glob("memcheck.*"):
             log.unlink()
-        run = Run(self.build, program, [], limit_s=MEMCHECK_LIMIT_S)
+        settings = program.memcheck or Memcheck("")
+        commands = {"command": program.command, "client": program.client}
+        commands = {side: words and [*words, *settings.words] for side, words in commands.items()}
+        run = Run(self.build, replace(program, **commands), [], limit_s=MEMCHECK_LIMIT_S)
         subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", self.build / "copies.so", HERE / "copies.c"], check=True)
-        run.environment |= {"LD_PRELOAD": str(self.build / "copies.so"), **(program.memcheck_environment or {})}
-        run.prefix = [str(self.roce), "run", "--", *run.filled(MEMCHECK), *program.memcheck_options]
+        run.environment |= {"LD_PRELOAD": str(self.build / "copies.so"), **settings.environment}
+        run.prefix = [str(self.roce), "run", "--", *run.filled(MEMCHECK), *settings.options]
         said = run.run().said()
         missing = [words for words in program.says if words not in said]
         if missing:
@@ -325,13 +329,13 @@ def without_memcheck():
 
 
 def memcheck_settings():
-    """The list of programs that bear valgrind with options or variables only."""
+    """The list of programs that bear valgrind with options or variables only, with reasons."""
     lines = []
     for program in PROGRAMS:
-        variables = [f"{name}={value}" for name, value in (program.memcheck_environment or {}).items()]
-        settings = " ".join([*variables, *program.memcheck_options])
-        if settings:
-            lines.append(f"- {program.name}: `{settings}`")
+        if settings := program.memcheck:
+            variables = [f"{name}={value}" for name, value in settings.environment.items()]
+            words = " ".join([*variables, *settings.options, *settings.words])
+            lines.append(f"- {program.name}, `{words}`: {settings.why}.")
     return "\n".join(lines)
 
 
@@ -394,7 +398,7 @@ Not run under valgrind:
 
 {without_memcheck()}
 
-Run under valgrind with settings, without which it crashes there, with softroce or without:
+Run under valgrind with settings that they do not need otherwise:
 
 {memcheck_settings()}
 """

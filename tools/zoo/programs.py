@@ -45,6 +45,16 @@ class Crate:
 
 
 @dataclass
+class Memcheck:
+    """What a program needs to bear valgrind, and why: options of valgrind, variables, and words of its commands."""
+
+    why: str
+    options: tuple = ()
+    environment: dict = field(default_factory=dict)
+    words: tuple = ()
+
+
+@dataclass
 class Program:
     """A program, how it is installed and what it must print."""
 
@@ -71,9 +81,7 @@ class Program:
     loss: bool = True
     # Why its processes do not bear valgrind; empty if they do.
     no_memcheck: str = ""
-    # What it needs to bear valgrind: options of valgrind, and variables.
-    memcheck_options: tuple = ()
-    memcheck_environment: dict = None
+    memcheck: Memcheck = None
     # Takes minutes or gigabytes: runs by name, and at night.
     by_name: bool = False
     speeds: list = field(default_factory=list)
@@ -192,7 +200,7 @@ IBVERBS = Crate("ibverbs", "0.9.2", ["loopback"])
 SIDEWAY = Crate("sideway", "0.4.3", ["cmtime", "rc_pingpong", "rc_pingpong_split"])
 ASYNC_RDMA = Crate("async-rdma", "0.5.0", ["client", "cm_client", "cm_server", "rpc", "server"], ["cm", "raw"])
 
-SLOW = "the retries of its acknowledgement timeout of 67 ms run out, since valgrind runs one thread at a time"
+SLOW = Memcheck("valgrind runs one thread at a time, so the retries of the default timeout, 67 ms, run out", words=("-u", "18"))
 PROVIDER = "softroce-scm"
 FIO = ["--ioengine=rdma", "--port=7000", "--bs=64k", "--size=64m", "--iodepth=16"]
 QPERF = ["qperf", "-t", "1"]
@@ -208,8 +216,8 @@ PROGRAMS = [
     perftest("read_bw", "RDMA READs of 64 KiB"),
     perftest("send_bw", "SENDs of 64 KiB"),
     perftest("atomic_bw", "atomic operations"),
-    perftest("write_lat", "round trips of RDMA WRITEs, polled in memory", loss=False, no_memcheck=SLOW),
-    perftest("send_lat", "round trips of SENDs", loss=False, no_memcheck=SLOW),
+    perftest("write_lat", "round trips of RDMA WRITEs, polled in memory", loss=False, memcheck=SLOW),
+    perftest("send_lat", "round trips of SENDs", loss=False, memcheck=SLOW),
     connected("rping", ["rping", "-s", "-a", "127.0.0.1", "-C", "30", "-V"],
               ["rping", "-c", "-a", "127.0.0.1", "-v", "-C", "30", "-V"], ["ping data: rdma-ping-29:"],
               "30 rounds of RDMA READ and WRITE, validated"),
@@ -319,10 +327,10 @@ PROGRAMS = [
                    ["sh", "-c", "home=$(dirname $(dirname $(readlink -f $(command -v javac)))); gcc -shared -fPIC -O1 "
                     f"-I$home/include -I$home/include/linux -o {{build}}/libexchange.so {HERE}/java/exchange.c -libverbs"]],
             by_name=True, what="direct buffers by JNI, while the virtual machine handles SIGSEGV; every byte compared",
-            # The virtual machine goes on after a null pointer with the registers that its handler finds. In code of the
-            # first compiler with counters (tier 3), valgrind's are wrong even so, without softroce too.
-            memcheck_options=("--vex-iropt-register-updates=allregs-at-mem-access",),
-            memcheck_environment={"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}),
+            memcheck=Memcheck("after a null pointer it goes on with the registers that its handler of SIGSEGV finds. valgrind's "
+                              "are up to date with that option only, and in code of tier 3 not even then, with softroce or "
+                              "without", ("--vex-iropt-register-updates=allregs-at-mem-access",),
+                              {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"})),
     example(IBVERBS, "loopback", [], None, ["sent", "received"], "a queue pair that is connected to itself, at GID index 1"),
     *[example(SIDEWAY, name, ["-n", "1000"], [name, "-n", "1000", "127.0.0.1"], ["1000 iters"],
               "1000 messages by `ibv_wr_*` and `ibv_start_poll`", port=18515, loss=False)
