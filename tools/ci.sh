@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything CI runs.
 #
-#   tools/ci.sh          all of it: about an hour on two cores
+#   tools/ci.sh          all of it, in two lanes at once: about three quarters of an hour on two cores
 #   tools/ci.sh quick    what to run before a commit: format, lints, tests
 #   tools/ci.sh STEP…    single steps, by the names of the functions below
 #   tools/ci.sh zoo NAME…
@@ -12,12 +12,17 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
-ALL=(packages format lints features tests mutations loom asan tsan memcheck linkers examples docs capture speed fuzz
-    namespaces unprivileged dropin zoo pages soak dist rxe)
-BY_NAME=(faults old_kernel arm64)
+# Two lanes, in each of which a step follows the other. They meet at no lock of cargo, since those of the first are built
+# for debugging (or elsewhere) and those of the second as a release; and while one links or waits for a guest, the other
+# compiles.
+LANE_OF_TESTS=(format lints tests mutations features loom linkers examples docs memcheck asan tsan fuzz)
+LANE_OF_PROGRAMS=(unprivileged rxe zoo dropin capture speed namespaces pages soak dist)
+BY_NAME=(packages faults old_kernel arm64)
 PACKAGES=(binutils tshark iproute2 ethtool util-linux python3 groff-base g++ valgrind)
 DROPIN_PACKAGES=(binutils fio gcc ibverbs-utils infiniband-diags iproute2 libc6-dev libfabric-bin libibverbs-dev
     openmpi-bin perftest python3-mpi4py python3-pyverbs qperf rdmacm-utils ucx-utils util-linux)
+PAGES_PACKAGES=("${DROPIN_PACKAGES[@]}" chromium)
+SOAK_PACKAGES=("${DROPIN_PACKAGES[@]}" libmpich-dev mpich)
 SANITIZER_PACKAGES=(binutils gcc ibverbs-utils libc6-dbg libc6-dev libibverbs-dev llvm python3 util-linux valgrind)
 RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux perftest rdmacm-utils)
 
@@ -35,6 +40,13 @@ as_nobody() {
 }
 
 packages() { installed "${PACKAGES[@]}"; }
+
+# All packages that the lanes would install, before they begin: dpkg serves one at a time.
+packages_of_all() {
+    # shellcheck disable=SC2046
+    installed "${PACKAGES[@]}" "${PAGES_PACKAGES[@]}" "${SOAK_PACKAGES[@]}" "${SANITIZER_PACKAGES[@]}" "${RXE_PACKAGES[@]}" \
+        $(tools/zoo.py --packages) $(tools/dist.sh required)
+}
 
 # Installs what is missing of these packages.
 installed() {
@@ -184,14 +196,14 @@ zoo() {
 
 # The console blocks of the pages, which must print what the pages show, and the page of `roce analyze` in a browser.
 pages() {
-    installed "${DROPIN_PACKAGES[@]}" chromium
+    installed "${PAGES_PACKAGES[@]}"
     cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
     cargo test --release --package softroce-tools --test pages --test browser -- --ignored --nocapture
 }
 
 # Objects that come and go and programs that are killed, for less than two minutes: nothing is left of them.
 soak() {
-    installed "${DROPIN_PACKAGES[@]}" libmpich-dev mpich
+    installed "${SOAK_PACKAGES[@]}"
     tools/soak.sh --seconds 40 --kills 60
 }
 
@@ -227,20 +239,53 @@ arm64() {
     tools/arm64.sh
 }
 
+# Runs steps one after the other, and prints the output of each when it has ended.
+lane() {
+    local step log status
+    for step in "$@"; do
+        log=$logs/$step.log status=0
+        tools/ci.sh "$step" >"$log" 2>&1 || status=$?
+        flock "$logs" cat "$log"
+        [ "$status" -eq 0 ] || { echo "ci.sh: step '$step' failed: exit status $status" >&2; return "$status"; }
+    done
+}
+
+# Runs both lanes. The first failure ends the other lane.
+both_lanes() {
+    local lanes=()
+    logs=$(mktemp -d)
+    # Each in a process group of its own.
+    set -m
+    lane "${LANE_OF_TESTS[@]}" </dev/null &
+    lanes+=($!)
+    lane "${LANE_OF_PROGRAMS[@]}" </dev/null &
+    lanes+=($!)
+    set +m
+    # shellcheck disable=SC2064
+    trap "kill -- -${lanes[0]} -${lanes[1]} 2>/dev/null || true; rm -rf '$logs'" EXIT
+    trap "exit 1" INT TERM
+    wait -n
+    wait -n
+}
+
 # Arguments of the step.
 of_step=()
 case "${1:-all}" in
-all) steps=("${ALL[@]}") ;;
+all) steps=(packages_of_all both_lanes) ;;
 quick) steps=("${QUICK[@]}") ;;
 zoo) steps=(zoo) of_step=("${@:2}") ;;
 *) steps=("$@") ;;
 esac
 # Whatever the caller calls itself: what is not run here has not passed. Before a commit it is reported.
-[ "${1:-all}" = quick ] || export CI=true
+if [ "${1:-all}" != quick ]; then
+    export CI=true
+    # What is built once needs no notes for the next time.
+    export CARGO_INCREMENTAL=0
+fi
 
 for step in "${steps[@]}"; do
     if ! declare -F "$step" >/dev/null; then
-        echo "ci.sh: no step '$step'; there are: ${ALL[*]} ${BY_NAME[*]}" >&2
+        echo "ci.sh: no step '$step'; there are: ${LANE_OF_TESTS[*]} ${LANE_OF_PROGRAMS[*]} ${BY_NAME[*]}" >&2
         exit 2
     fi
     echo "==== $step"

@@ -176,6 +176,9 @@ installed() {
     DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+# Names the Debian packages that it installs.
+required() { echo "${PACKAGES[@]}" "${TEST_PACKAGES[@]}"; }
+
 reproduce() {
     local first second place
     place=$(mktemp -d)
