@@ -73,7 +73,7 @@ fn every_ignored_test_is_in_a_step_of_ci() {
                 "" => follow(&["--lib"]),
                 test => follow(&["--test", test]),
             };
-            follow(&["--package", package]) && is_target
+            (follow(&["--package", package]) || words.contains(&"--workspace")) && is_target
         };
         commands.iter().any(names)
     };

@@ -2,7 +2,7 @@
 """Speed of `roce check`, compared with `tshark -T fields` on the same capture.
 
     cargo build --release --package softroce-tools
-    cargo build --package softroce-pcap --example generate
+    cargo build --release --package softroce-pcap --example generate
     tools/bench-captures.py --bytes 1000000000
 
 The script generates the capture and removes it (or keeps it with --file). The two programs run alternately;
@@ -89,8 +89,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="bench-captures-") as directory:
         file = args.file
         if file is None:
-            how = "cargo build --package softroce-pcap --example generate"
-            generate = built(TARGET / "debug/examples/generate", how)
+            how = "cargo build --release --package softroce-pcap --example generate"
+            generate = built(TARGET / "release/examples/generate", how)
             file = os.path.join(directory, "made.pcapng")
             subprocess.run([generate, str(args.bytes), file], check=True)
         found, packets = measure(file, args.rounds)

@@ -26,6 +26,9 @@ SOAK_PACKAGES=("${DROPIN_PACKAGES[@]}" libmpich-dev mpich)
 SANITIZER_PACKAGES=(binutils gcc ibverbs-utils libc6-dbg libc6-dev libibverbs-dev llvm python3 util-linux valgrind)
 RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux perftest rdmacm-utils)
 
+# Most steps name the whole workspace with the same features, and select among its targets: with other packages or features
+# cargo would compile the library once more for each selection.
+
 # Where cargo puts what it builds.
 built=${CARGO_TARGET_DIR:-target}
 
@@ -73,7 +76,7 @@ lints() {
     cargo clippy --workspace --features softroce/futures --all-targets -- -D warnings
     cargo clippy --package softroce --no-default-features --all-targets -- -D warnings
     # Its targets share tests/support with the tests, but not their dependencies.
-    cargo clippy --manifest-path fuzz/Cargo.toml -- -D warnings
+    cargo clippy --manifest-path fuzz/Cargo.toml --target-dir "$built" -- -D warnings
 }
 
 # Every combination of features compiles without a warning: by itself, since other packages would add theirs. Each but
@@ -82,15 +85,14 @@ features() {
     local set
     for set in "" runtime packet tap futures packet,{tap,futures} tap,futures packet,tap,futures; do
         echo "-- features: $set"
-        RUSTFLAGS="-D warnings" CARGO_TARGET_DIR=$built/features \
-            cargo check --quiet --package softroce --no-default-features --features "$set"
+        cargo clippy --quiet --package softroce --no-default-features --features "$set" -- -D warnings
     done
 }
 
 tests() {
     cargo test --workspace --features softroce/futures
     # The longest message there is: it takes 2 GiB of memory.
-    cargo test --package softroce --test rc_responder -- --ignored
+    cargo test --workspace --features softroce/futures --test rc_responder -- --ignored
     cargo test --package softroce --no-default-features --lib
 }
 
@@ -116,7 +118,7 @@ linkers() {
     exported() { objdump -T "$library" | awk '/ DF / && !/\*UND\*/ { print $NF, $(NF - 1) }' | sort; }
     cargo rustc --package softroce-capi -- -C link-arg=-fuse-ld=bfd
     gnu=$(exported)
-    cargo build --package softroce-capi
+    cargo rustc --package softroce-capi
     lld=$(exported)
     diff <(echo "$gnu") <(echo "$lld")
     [ "$(wc -l <<<"$gnu")" -gt 500 ]
@@ -125,13 +127,14 @@ linkers() {
 # Every example, so that they stay true: those without a runtime, and the rest.
 examples() {
     local file name
+    cargo build --workspace --features softroce/futures --examples
     for file in examples/*.rs; do
         name=$(basename "$file" .rs)
         case $name in
         drive_by_hand | lossy_sim)
             cargo run --quiet --package softroce --no-default-features --example "$name"
             ;;
-        *) cargo run --quiet --package softroce --example "$name" ;;
+        *) "$built/debug/examples/$name" ;;
         esac
     done
 }
@@ -139,14 +142,14 @@ examples() {
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps; }
 
 # What our packets look like to tshark, and to an ICRC checker that shares no code with us.
-capture() { cargo test --release --package softroce-tools --test tshark -- --ignored; }
+capture() { cargo test --release --workspace --features softroce/futures --test tshark -- --ignored; }
 
 # Only whether something is badly wrong: docs/PERFORMANCE.md has what it can do.
 speed() {
     tools/tests/results.py
     cargo bench --quiet --bench instructions
-    cargo build --release --package softroce-tools
-    cargo build --package softroce-pcap --example generate
+    cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
+    cargo build --release --workspace --features softroce/futures --example generate
     tools/bench-captures.py --bytes 64000000 --at-least 5
 }
 
@@ -155,13 +158,13 @@ fuzz() { fuzz/run.sh --seconds 20 --seed 1; }
 
 # Paths that are as bad as a test needs them, between network namespaces.
 namespaces() {
-    cargo test --release --package softroce-tools --test namespaces -- --ignored
-    cargo test --package softroce --features tap --lib --test verbs -- --ignored
+    cargo test --release --workspace --features softroce/futures --test namespaces -- --ignored
+    cargo test --workspace --features softroce/futures --lib --test verbs -- --ignored
 }
 
 # The main command of the README, as its reader runs it.
 unprivileged() {
-    cargo build --release --package softroce-tools
+    cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
     local bin
     bin=$(mktemp -d)
     trap 'rm -rf "$bin"' RETURN
@@ -175,7 +178,7 @@ unprivileged() {
 dropin() {
     installed "${DROPIN_PACKAGES[@]}"
     cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
-    cargo test --release --package softroce-tools --test dropin -- --ignored
+    cargo test --release --workspace --features softroce/futures --test dropin -- --ignored
     local bin
     bin=$(mktemp -d)
     trap 'rm -rf "$bin"' RETURN
@@ -198,7 +201,7 @@ zoo() {
 pages() {
     installed "${PAGES_PACKAGES[@]}"
     cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
-    cargo test --release --package softroce-tools --test pages --test browser -- --ignored --nocapture
+    cargo test --release --workspace --features softroce/futures --test pages --test browser -- --ignored --nocapture
 }
 
 # Objects that come and go and programs that are killed, for less than two minutes: nothing is left of them.
@@ -215,8 +218,8 @@ dist() { CARGO_PROFILE=release tools/dist.sh test; }
 faults() {
     installed strace ibverbs-utils perftest
     cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
-    cargo build --release --package softroce-tools --example life
-    cargo test --release --package softroce-tools --test faults -- --ignored
+    cargo build --release --workspace --features softroce/futures --example life
+    cargo test --release --workspace --features softroce/futures --test faults -- --ignored
 }
 
 # Kernel rxe at the other end, in two Debian guests one after the other: about fifteen minutes, of which

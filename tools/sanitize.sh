@@ -65,14 +65,13 @@ in_c() {
 
 asan() {
     export ASAN_OPTIONS=detect_stack_use_after_return=1
-    # Of the model's seeds, those that have failed once.
-    instrumented address "" test --package softroce --features futures \
-        --lib --test verbs --test model --test model_windows --test model_srq -- \
-        "${UNSUITABLE[@]}" --skip quarter_of_seeds
-    # In the test that is left out freed memory is unmapped; the runtime keeps it.
-    instrumented address "" test --package softroce-capi --package softroce-paths -- --skip memory_that_has_gone
-    instrumented address "" build --package softroce-capi --package softroce-paths
-    cargo build --package softroce-tools
+    local packages=(--package softroce --package softroce-capi --package softroce-paths --features softroce/futures)
+    # Of the model's seeds, those that have failed once. And in `memory_that_has_gone` freed memory is unmapped; the runtime
+    # keeps it.
+    instrumented address "" test "${packages[@]}" --lib --test verbs --test model --test model_windows --test model_srq -- \
+        "${UNSUITABLE[@]}" --skip quarter_of_seeds --skip memory_that_has_gone
+    instrumented address "" build "${packages[@]}"
+    cargo build --workspace --features softroce/futures
     local directory
     directory=$(drop_in address)
     export ASAN_OPTIONS=$ASAN_OPTIONS:strict_string_checks=1
@@ -145,10 +144,10 @@ memcheck() {
     # Left out: copies that a signal handler ends in the middle of an instruction, which valgrind cannot do. The library
     # finds that out, and the other tests copy by the system.
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=${VALGRIND[*]} \
-        cargo test --package softroce --features futures --lib -- mem:: port::shm sys:: runtime::queue \
+        cargo test --workspace --features softroce/futures --lib -- mem:: port::shm sys:: runtime::queue \
         --skip sys::fault --skip sys::copies --skip missing_pages_are_an_error
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=${VALGRIND[*]} cargo test --package softroce-capi
-    cargo build --package softroce-tools --package softroce-capi --package softroce-paths
+    cargo build --workspace --features softroce/futures
     pingpong
 }
 

@@ -32,10 +32,10 @@ fi
 
 export SOAK_SECONDS=$((seconds / 2)) SOAK_KILLS=$kills SOAK_SEED=$seed
 cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
-cargo test --release --package softroce --test soak -- --ignored --nocapture --test-threads 1
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
-cargo test --release --package softroce-tools --test soak -- --ignored --nocapture --test-threads 1 | tee "$output"
+# That of objects, and that of programs.
+cargo test --release --workspace --features softroce/futures --test soak -- --ignored --nocapture --test-threads 1 | tee "$output"
 [ -n "$page" ] || exit 0
 cat >"$page" <<END
 # Killed programs

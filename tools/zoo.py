@@ -119,7 +119,7 @@ class Run:
 
     def filled(self, words):
         places = {"{build}": self.build, "{python}": INSTALLED / "venv/bin/python",
-                  "{crates}": INSTALLED / "crates"}
+                  "{crates}": INSTALLED / "crates", "{sources}": INSTALLED / "sources"}
         for name, place in places.items():
             words = [word.replace(name, str(place)) for word in words]
         return words
@@ -287,8 +287,8 @@ def figure(pattern, said):
 
 def version(program):
     """The package and its version."""
-    if program.wheels:
-        return program.wheels[0].replace("==", " ")
+    if program.wheels or program.source:
+        return (program.source or program.wheels[0]).replace("==", " ")
     if program.crate:
         return f"{program.crate.name} {program.crate.version}"
     asked = ["dpkg-query", "-W", "-f=${Package} ${Version}\n", program.packages[0]]
@@ -477,16 +477,29 @@ def start_all_often(zoo, chosen, mode, starts, load):
 
 
 def install(chosen):
-    """Installs packages of PyPI and crates.io. The namespace has no network."""
+    """Installs what comes from PyPI and crates.io. The namespace has no network."""
     for crate in {program.crate.name: program.crate for program in chosen if program.crate}.values():
         chosen_of_crate = [word for name in crate.examples for word in ("--example", name)]
         command = ["cargo", "install", "--quiet", "--locked", "--root", INSTALLED / "crates" / crate.name, "--target-dir",
                    INSTALLED / "build", "--features", ",".join(crate.features), *chosen_of_crate]
         subprocess.run([*command, "--version", f"={crate.version}", crate.name], check=True)
+    pip = INSTALLED / "venv/bin/pip"
     for program in chosen:
-        if program.wheels:
+        if program.wheels or program.source:
             subprocess.run(["/usr/bin/python3", "-m", "venv", INSTALLED / "venv"], check=True)
-            subprocess.run([INSTALLED / "venv/bin/pip", "install", "--quiet", *program.wheels], check=True)
+        if program.wheels:
+            subprocess.run([pip, "install", "--quiet", *program.wheels], check=True)
+        if program.source:
+            download(pip, program.source, INSTALLED / "sources")
+
+
+def download(pip, package, folder):
+    """Unpacks the source of a package of PyPI in a folder."""
+    with tempfile.TemporaryDirectory() as place:
+        options = ["--quiet", "--no-deps", "--no-binary", package.split("==")[0], "--dest", place]
+        subprocess.run([pip, "download", *options, package], check=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["tar", "-C", folder, "-xf", *Path(place).iterdir()], check=True)
 
 
 def enter_namespace():

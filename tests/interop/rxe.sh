@@ -369,7 +369,7 @@ if [ -z "${ROCE:-}" ]; then
     ROCE=$target/release/roce
 fi
 if [ -z "${INTEROP:-}${ONLY:-}" ]; then
-    INTEROP=$(cargo test --package softroce --test interop --no-run --message-format=json |
+    INTEROP=$(cargo test --release --workspace --features softroce/futures --test interop --no-run --message-format=json |
         sed -nE 's/.*"executable":"([^"]*interop-[^"]*)".*/\1/p')
 fi
 work=$(mktemp -d)
