@@ -1,17 +1,19 @@
-//! Duplicates of requests with a response while memory or state changes: the replay cache of the RC responder.
+//! Requests with a response, and duplicates of them, while memory or state changes: the replay cache of the RC responder.
 //!
 //! The first expected PSN is 5, the path MTU is 256, four READs or atomics may be outstanding, and `va=0x1000
 //! rkey=mem` is 64 KiB that the peer may write, read and change by atomics.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
+#[path = "support/counting.rs"]
+mod counting;
 mod support;
 
 use softroce::engine::QpState;
 use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{WcOpcode, WcStatus};
 use support::script::{Script, failed, ok, rts_qp};
-use support::{Link, pattern};
+use support::{Link, full_access, pattern};
 
 const READ: &str = "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=600";
 
@@ -61,6 +63,92 @@ fn read_fails_when_its_region_is_deregistered_during_its_first_response() {
     assert_eq!((t.events(), t.state()), (vec![AsyncEvent::QpAccessErr(t.qpn)], QpState::Err));
 }
 
+/// Kernel rxe and adapters execute requests in order, and Open MPI relies on it.
+#[test]
+fn read_returns_the_bytes_before_a_later_write() {
+    let mut t = Script::responder(rts_qp());
+    let before = pattern(3, 600);
+    t.mem.write_at(0, &before).unwrap();
+    t.rx(0, READ);
+    t.rx(0, "WRITE_ONLY psn=8 ackreq va=0x1200 rkey=mem dmalen=64 len=64");
+    assert_eq!(t.tx(0, "READ_RESPONSE_FIRST psn=5 msn=1 len=256").payload(), &before[..256]);
+    assert_eq!(t.tx(0, "READ_RESPONSE_MIDDLE psn=6 len=256").payload(), &before[256..512]);
+    assert_eq!(t.tx(0, "READ_RESPONSE_LAST psn=7 msn=1 len=88").payload(), &before[512..]);
+    t.tx(0, "ACK psn=8 msn=2");
+    let mut now = [0; 600];
+    t.mem.read_at(0, &mut now).unwrap();
+    assert_eq!(now, [&before[..512], &pattern(8, 64), &before[576..]].concat()[..]);
+
+    // A duplicate is executed again.
+    t.rx(1, "READ_REQUEST psn=7 ackreq va=0x1200 rkey=mem dmalen=88");
+    assert_eq!(t.tx(1, "READ_RESPONSE_ONLY psn=7 msn=1 len=88").payload(), &now[512..]);
+}
+
+/// What of a response has left need not be saved, and two writes change what is saved as little as one.
+#[test]
+fn rest_of_a_read_response_is_that_before_later_writes() {
+    let mut t = Script::responder(rts_qp());
+    let before = pattern(3, 1024);
+    t.mem.write_at(0, &before).unwrap();
+    t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=1024");
+    t.tx(0, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.rx(0, "WRITE_FIRST psn=9 va=0x1000 rkey=mem dmalen=300 len=256");
+    t.rx(0, "WRITE_LAST psn=10 len=44");
+    t.rx(0, "WRITE_ONLY psn=11 ackreq va=0x1300 rkey=mem dmalen=256 len=256");
+    assert_eq!(t.tx(0, "READ_RESPONSE_MIDDLE psn=6 len=256").payload(), &before[256..512]);
+    assert_eq!(t.tx(0, "READ_RESPONSE_MIDDLE psn=7 len=256").payload(), &before[512..768]);
+    assert_eq!(t.tx(0, "READ_RESPONSE_LAST psn=8 msn=1 len=256").payload(), &before[768..]);
+    t.tx(0, "ACK psn=11 msn=3");
+}
+
+#[test]
+fn read_returns_the_word_before_a_later_atomic() {
+    for atomic in [
+        "FETCH_ADD psn=6 ackreq va=0x1008 rkey=mem add=0x1",
+        "COMPARE_SWAP psn=6 ackreq va=0x1008 rkey=mem expect=0x7 swap=0x8",
+    ] {
+        let mut t = Script::responder(rts_qp());
+        t.mem.store_u64(8, 7).unwrap();
+        t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=16");
+        t.rx(0, atomic);
+        let sent = t.tx(0, "READ_RESPONSE_ONLY psn=5 msn=1 len=16");
+        assert_eq!(sent.payload()[8..], 7_u64.to_ne_bytes());
+        t.tx(0, "ATOMIC_ACK psn=6 msn=2 value=0x7");
+        assert_eq!(t.mem.load_u64(8), Ok(8));
+    }
+}
+
+#[test]
+fn saved_bytes_of_a_deregistered_region_are_not_sent() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, READ);
+    t.rx(0, "WRITE_ONLY psn=8 va=0x1000 rkey=mem dmalen=8 len=8");
+    t.memory.deregister(&t.mem);
+    t.tx(0, "NAK_ACCESS psn=5 msn=2");
+    assert_eq!((t.events(), t.state()), (vec![AsyncEvent::QpAccessErr(t.qpn)], QpState::Err));
+}
+
+/// A peer cannot make a queue pair save more than 4 MiB. The specification permits the bytes from after the write.
+#[test]
+fn what_a_queue_pair_saves_is_bounded() {
+    const MIB: u32 = 1 << 20;
+    let mut t = Script::responder(rts_qp());
+    let region = t.region(3 * MIB as usize, 0, full_access());
+    let first = region.rkey();
+    let read = |psn: u32| format!("READ_REQUEST psn={psn} va=0x0 rkey={first} dmalen={}", 3 * MIB);
+    let packets = 3 * MIB / 256;
+    t.rx(0, &read(5));
+    t.rx(0, &read(5 + packets));
+    let psn = 5 + 2 * packets;
+    let held = counting::held();
+    t.rx(0, &format!("WRITE_ONLY psn={psn} va=0x0 rkey={first} dmalen=8 len=8"));
+    let grown = counting::held() - held;
+    assert!((3 << 20..4 << 20).contains(&grown), "{grown}");
+    let sent = t.all(0);
+    let payloads = [0, packets as usize].map(|index| sent[index].payload()[..8].to_vec());
+    assert_eq!(payloads, [vec![0; 8], pattern(psn.into(), 8)]);
+}
+
 /// The failed requester ends the queue pair, and its responder sends nothing in ERR.
 #[test]
 fn read_responses_end_when_the_requester_fails() {
@@ -92,7 +180,7 @@ fn region_deregistered_in_err_raises_no_second_event() {
 #[test]
 fn answered_read_holds_no_memory() {
     use softroce::mem::HostMemory;
-    use support::{PD, full_access};
+    use support::PD;
 
     let mut t = Script::responder(rts_qp());
     let file = tempfile::NamedTempFile::new().unwrap();

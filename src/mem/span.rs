@@ -185,6 +185,20 @@ impl Span {
         matches!(self.source, Source::Empty) || self.source.region().is_some_and(Region::is_live)
     }
 
+    /// Returns whether any of `len` bytes from offset `at` is a byte of `other` too, which may be of another region of
+    /// the same memory.
+    pub(crate) fn overlaps(&self, at: usize, len: usize, other: &Self) -> bool {
+        let (Some(own), Some(others)) = (self.address(), other.address()) else { return false };
+        let own = own.saturating_add(at);
+        own < others.saturating_add(other.len) && others < own.saturating_add(len)
+    }
+
+    /// Returns the address of the first byte in this process, if the region is accessible.
+    fn address(&self) -> Option<usize> {
+        let region = self.source.region()?;
+        Some(region.as_ptr().addr().saturating_add(self.offset))
+    }
+
     /// Makes all later copies fail, after a failed copy.
     pub(crate) fn mark_faulted(&mut self) {
         self.source = Source::Faulted;
@@ -355,12 +369,34 @@ impl From<Span> for Spans {
 mod tests {
     use std::thread;
 
+    use super::super::raw::of_tests;
     use super::super::{Access, AccessError, HostMemory, LocalAccess, Memory};
     use super::*;
     use crate::ids::{Lkey, PdId};
     use crate::sync::epoch::wait_until;
 
     const PD: PdId = PdId(1);
+
+    #[test]
+    fn spans_overlap_where_they_have_the_same_memory() {
+        let memory = Memory::new([1; 32]);
+        let mut bytes = vec![0_u8; 64];
+        let start = bytes.as_mut_ptr();
+        let regions = [0, 1].map(|_| {
+            let host = of_tests::from_raw(start, 64);
+            memory.register(PD, host, Some(0), Access::empty()).unwrap()
+        });
+        let [a, b] = regions.each_ref().map(|region| Span::new(Arc::clone(region), 16, 16));
+        let other = Span::new(region(&memory, 64), 16, 16);
+        assert!(a.overlaps(0, 16, &b) && a.overlaps(15, 1, &b));
+        let behind = Span::new(Arc::clone(&regions[1]), 24, 8);
+        let overlapping = [(0, 8), (0, 9), (15, 1)].map(|(at, len)| a.overlaps(at, len, &behind));
+        assert_eq!(overlapping, [false, true, true]);
+        assert!(!behind.overlaps(0, 8, &Span::new(Arc::clone(&regions[0]), 16, 8)));
+        assert!(!a.overlaps(0, 16, &other) && !a.overlaps(0, 16, &Span::EMPTY));
+        regions.iter().for_each(|region| memory.deregister(region));
+        assert!(!a.overlaps(0, 16, &b));
+    }
 
     fn region(memory: &Memory, len: usize) -> Arc<Region> {
         let host = HostMemory::alloc(len).unwrap();

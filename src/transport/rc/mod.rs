@@ -15,6 +15,7 @@ mod gaps;
 mod loss_window;
 mod peer;
 mod pending;
+mod read_source;
 pub(crate) mod reads;
 mod recovery;
 pub(crate) mod replay;

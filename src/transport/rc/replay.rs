@@ -9,8 +9,9 @@
 
 use std::collections::VecDeque;
 
-use crate::mem::Span;
+use crate::mem::{EpochGuard, Span};
 use crate::psn::Psn;
+use crate::transport::rc::read_source::{MAX_SAVED, ReadSource};
 use crate::wire::Reth;
 
 /// The most recent requests with a response, in order: up to `max_dest_rd_atomic` counted ones, and
@@ -75,14 +76,6 @@ pub(crate) enum Kind {
     Flush,
     /// An ATOMIC WRITE.
     AtomicWrite,
-}
-
-/// Memory that a READ response is copied from.
-#[derive(Debug)]
-pub(crate) struct ReadSource {
-    pub(crate) span: Span,
-    /// Offset of the span within the message, in bytes.
-    pub(crate) offset: usize,
 }
 
 impl Kind {
@@ -152,6 +145,13 @@ impl ReplayEntry {
         }
     }
 
+    /// Returns the offsets within the message between which the payload to be sent is.
+    fn rest(&self, mtu: u32) -> (usize, usize) {
+        let Kind::Read { reth, .. } = &self.kind else { return (0, 0) };
+        let [from, to] = [self.next, self.end].map(|packet| packet.saturating_mul(mtu));
+        (from as usize, to.min(reth.length) as usize)
+    }
+
     /// Stops sending until the next duplicate, and releases the memory of the response.
     fn finish(&mut self) {
         self.next = self.end;
@@ -214,6 +214,21 @@ impl ReplayCache {
                 entry.answered = true;
                 entry.finish();
                 self.skip_answered();
+            }
+        }
+    }
+
+    /// Copies what pending READs have not sent yet of `written`, before a request writes to it.
+    #[cold]
+    pub(crate) fn save_before_write(&mut self, guard: &EpochGuard<'_>, mtu: u32, written: &Span) {
+        let pending = self.entries.iter_mut().skip(self.next as usize);
+        let mut saved = 0;
+        for entry in pending {
+            let rest = entry.rest(mtu);
+            if let Kind::Read { source: Some(source), .. } = &mut entry.kind {
+                let room = MAX_SAVED.saturating_sub(saved);
+                source.save(guard, rest, written, room);
+                saved += source.saved_len();
             }
         }
     }

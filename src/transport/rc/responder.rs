@@ -40,7 +40,7 @@
 
 use bytes::Bytes;
 
-use crate::mem::{Access, AtomicError, FlushError};
+use crate::mem::{Access, AtomicError, FlushError, Span};
 use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build::{self, Extension, Header};
@@ -50,7 +50,8 @@ use crate::transport::inbound::{Inbound, execute_single, open_remote, permit, re
 use crate::transport::outputs::DropReason;
 use crate::transport::rc::ahead::ReorderQueue;
 use crate::transport::rc::bursts::BurstDelivery;
-use crate::transport::rc::replay::{Class, Kind, ReadSource, ReplayCache, ReplayEntry};
+use crate::transport::rc::read_source::ReadSource;
+use crate::transport::rc::replay::{Class, Kind, ReplayCache, ReplayEntry};
 use crate::transport::recv::RecvQueue;
 use crate::transport::segment::Segmentation;
 use crate::transport::work::FlushPlacement;
@@ -58,7 +59,7 @@ use crate::wire::feth::Selectivity;
 use crate::wire::packet::datagram_len;
 use crate::wire::{
     Aeth, AtomicAckEth, AtomicEth, Datagram, FlushEth, NakCode, OpcodeFlags, Operation, Position,
-    Sequence, Suffix, Syndrome,
+    Reth, Sequence, Suffix, Syndrome,
 };
 
 /// The receiving half of an RC queue pair.
@@ -270,6 +271,7 @@ impl Responder {
         packet: &Datagram<'_>,
     ) -> Result<(), TransportError> {
         let info = packet.info;
+        self.save_reads(cx, connection, packet);
         let psns = match info.operation {
             Operation::Send => {
                 let ended = self.message.send(cx, connection, receives, packet)?;
@@ -336,8 +338,11 @@ impl Responder {
         receives: &mut RecvQueue,
         packet: &Datagram<'_>,
     ) -> bool {
-        let taken =
-            self.follows(connection, packet) && execute_single(cx, connection, receives, packet);
+        if !self.follows(connection, packet) {
+            return false;
+        }
+        self.save_reads(cx, connection, packet);
+        let taken = execute_single(cx, connection, receives, packet);
         if taken {
             let is_write = packet.info.has(OpcodeFlags::WRITE);
             cx.counters().rx_write_requests += u64::from(is_write);
@@ -369,7 +374,7 @@ impl Responder {
             packet.reth().filter(|_| packet.payload.is_empty()).ok_or(TransportError::Length)?;
         self.admit_response(connection, Class::Counted)?;
         let span = open_remote(cx, connection, reth, Access::REMOTE_READ)?;
-        let source = span.map(|span| ReadSource { span, offset: 0 });
+        let source = span.map(|span| ReadSource::new(span, 0));
         let packets = Segmentation { length: reth.length, mtu: connection.mtu }.packets();
         cx.counters().rx_read_requests += 1;
         Ok(self.queue_response(connection, packet, packets, Kind::Read { reth, source }))
@@ -461,6 +466,16 @@ impl Responder {
         Ok(())
     }
 
+    /// Lets READs that have not been sent keep the memory that a packet is about to write to.
+    #[inline]
+    fn save_reads(&mut self, cx: &Context<'_>, connection: &Connection, packet: &Datagram<'_>) {
+        if self.replay.is_pending()
+            && let Some(written) = written_by(cx, connection, packet)
+        {
+            self.replay.save_before_write(cx.turn, connection.mtu, &written);
+        }
+    }
+
     /// Adds an executed request to the replay cache, with a response of `packets` packets.
     fn queue_response(
         &mut self,
@@ -549,7 +564,7 @@ impl Responder {
             return None;
         }
         let span = open_remote(cx, connection, again, Access::REMOTE_READ).ok()?;
-        let source = span.map(|span| ReadSource { span, offset: skipped as usize });
+        let source = span.map(|span| ReadSource::new(span, skipped as usize));
         let packets = Segmentation { length: again.length, mtu: connection.mtu }.packets();
         Some(Repetition { position, packets, source })
     }
@@ -609,9 +624,7 @@ impl Responder {
             let header =
                 Header { opcode, psn, ack_req: false, solicited: false, srqn: None, extension };
             let fill = |to: &mut [u8]| match &entry.kind {
-                Kind::Read { source: Some(source), .. } => {
-                    source.span.copy_out(cx.turn, offset.wrapping_sub(source.offset), to)
-                }
+                Kind::Read { source: Some(source), .. } => source.copy_out(cx.turn, offset, to),
                 _ => Ok(()),
             };
             if build::push(out, connection, &header, payload, fill).is_err() {
@@ -716,6 +729,19 @@ impl Responder {
     }
 }
 
+/// Returns the memory that a WRITE or atomic names in this packet, its first, if it may be written.
+fn written_by(cx: &Context<'_>, connection: &Connection, packet: &Datagram<'_>) -> Option<Span> {
+    let (to, access) = match packet.info.operation {
+        Operation::Write | Operation::AtomicWrite => (packet.reth()?, Access::REMOTE_WRITE),
+        Operation::CompareSwap | Operation::FetchAdd => {
+            let AtomicEth { addr, rkey, .. } = packet.atomic_eth()?;
+            (Reth { addr, rkey, length: 8 }, Access::REMOTE_ATOMIC)
+        }
+        _ => return None,
+    };
+    open_remote(cx, connection, to, access).ok()?
+}
+
 /// Appends further MIDDLE packets of a READ response after one, as many as there are and fit.
 /// Returns their number.
 fn more_middles(
@@ -733,8 +759,7 @@ fn more_middles(
     let count = due.middles.min(u32::try_from(out.room()).unwrap_or(u32::MAX));
     let (mtu, next) = (connection.mtu as usize, due.index as usize + 1);
     let fill = |index: u32, _: &mut [u8], to: &mut [u8]| {
-        let offset = (next + index as usize) * mtu - source.offset;
-        source.span.copy_out(cx.turn, offset, to).is_ok()
+        source.copy_out(cx.turn, (next + index as usize) * mtu, to).is_ok()
     };
     build::repeat(out, connection, before.opcode, before.psn.next(), count, fill)
 }
