@@ -102,6 +102,17 @@ fn rest_of_a_read_response_is_that_before_later_writes() {
 }
 
 #[test]
+fn later_write_of_a_stream_is_executed_after_the_read() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_ONLY psn=5 va=0x2000 rkey=mem dmalen=8 len=8");
+    t.rx(0, "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=8");
+    let writes = [(7, 0x2000), (8, 0x1000)]
+        .map(|(psn, va)| format!("WRITE_ONLY psn={psn} va={va:#x} rkey=mem dmalen=8 len=8"));
+    t.rx_merged(0, &writes.each_ref().map(String::as_str));
+    assert_eq!(t.tx(0, "READ_RESPONSE_ONLY psn=6 msn=2 len=8").payload(), [0; 8]);
+}
+
+#[test]
 fn read_returns_the_word_before_a_later_atomic() {
     for atomic in [
         "FETCH_ADD psn=6 ackreq va=0x1008 rkey=mem add=0x1",
