@@ -84,7 +84,7 @@ fn read_returns_the_bytes_before_a_later_write() {
     assert_eq!(t.tx(1, "READ_RESPONSE_ONLY psn=7 msn=1 len=88").payload(), &now[512..]);
 }
 
-/// What of a response has left need not be saved, and two writes change what is saved as little as one.
+/// Sent packets of a response are not saved, and a second write does not change saved bytes either.
 #[test]
 fn rest_of_a_read_response_is_that_before_later_writes() {
     let mut t = Script::responder(rts_qp());

@@ -1,4 +1,4 @@
-//! Where the payload of a READ response comes from.
+//! Source of the payload of a READ response.
 //!
 //! The payload is copied from memory when its packet is sent. A later request that writes to the same memory may be executed
 //! before that. The specification lets the READ return either bytes then, unless the requester has fenced the later request
@@ -7,7 +7,7 @@
 
 use crate::mem::{EpochGuard, Revoked, Span};
 
-/// Maximum number of bytes that the pending READs of a queue pair save. What is beyond it is sent as it is after the write.
+/// Maximum number of bytes that the pending READs of a queue pair save. Bytes beyond it are sent as they are after the write.
 pub(super) const MAX_SAVED: usize = 4 << 20;
 
 /// Memory that a READ response is copied from.
