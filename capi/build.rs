@@ -31,6 +31,9 @@ const PRIVATE: &str = include_str!("private.txt");
 /// The names under which compilers run GNU ld.
 const GNU_LD: [&str; 2] = ["ld", "ld.bfd"];
 
+/// Environment variable with the linker to use instead of rustc's, as in `-fuse-ld`.
+const LINKER: &str = "SOFTROCE_LINKER";
+
 /// Replaces the script of rustc for GNU ld: symbols without a version are not exported.
 const UNVERSIONED: &str = "SOFTROCE_NONE { local: *; };\n";
 
@@ -125,6 +128,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("cargo:rerun-if-changed={input}");
     }
     println!("cargo:rerun-if-env-changed=RUSTC_LINKER");
+    println!("cargo:rerun-if-env-changed={LINKER}");
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let exports = Exports::read()?;
     fs::write(out.join("exports.rs"), format!("export! {{\n{}}}\n", exports.lines))?;
@@ -141,5 +145,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The library stays loaded while its threads run.
     link("-Wl,-z,nodelete");
     link("-Wl,-z,now");
+    if let Ok(linker) = env::var(LINKER) {
+        link(&format!("-fuse-ld={linker}"));
+    }
     Ok(())
 }

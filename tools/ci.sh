@@ -116,9 +116,9 @@ memcheck() { sanitize memcheck; }
 linkers() {
     local library=$built/debug/libibverbs.so lld gnu
     exported() { objdump -T "$library" | awk '/ DF / && !/\*UND\*/ { print $NF, $(NF - 1) }' | sort; }
-    cargo rustc --package softroce-capi -- -C link-arg=-fuse-ld=bfd
+    SOFTROCE_LINKER=bfd cargo build --workspace --features softroce/futures
     gnu=$(exported)
-    cargo rustc --package softroce-capi
+    cargo build --workspace --features softroce/futures
     lld=$(exported)
     diff <(echo "$gnu") <(echo "$lld")
     [ "$(wc -l <<<"$gnu")" -gt 500 ]

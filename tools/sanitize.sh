@@ -146,7 +146,11 @@ memcheck() {
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=${VALGRIND[*]} \
         cargo test --workspace --features softroce/futures --lib -- mem:: port::shm sys:: runtime::queue \
         --skip sys::fault --skip sys::copies --skip missing_pages_are_an_error
-    CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=${VALGRIND[*]} cargo test --package softroce-capi
+    # Those of capi, from the same build.
+    local program
+    program=$(cargo test --workspace --features softroce/futures --lib --no-run --message-format=json |
+        sed -nE 's/.*"executable":"([^"]*\/ibverbs-[^"]*)".*/\1/p')
+    (cd capi && "${VALGRIND[@]}" "$program")
     cargo build --workspace --features softroce/futures
     pingpong
 }
