@@ -27,7 +27,8 @@ SANITIZER_PACKAGES=(binutils gcc ibverbs-utils libc6-dbg libc6-dev libibverbs-de
 RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux perftest rdmacm-utils)
 
 # Most steps name the whole workspace with the same features, and select among its targets: with other packages or features
-# cargo would compile the library once more for each selection.
+# cargo would compile the library once more for each selection. So it would for `cargo build`, which takes the features of
+# dev-dependencies, as `cargo test` does, only with an example among its targets.
 
 # Where cargo puts what it builds.
 built=${CARGO_TARGET_DIR:-target}
@@ -116,9 +117,9 @@ memcheck() { sanitize memcheck; }
 linkers() {
     local library=$built/debug/libibverbs.so lld gnu
     exported() { objdump -T "$library" | awk '/ DF / && !/\*UND\*/ { print $NF, $(NF - 1) }' | sort; }
-    SOFTROCE_LINKER=bfd cargo build --workspace --features softroce/futures
+    SOFTROCE_LINKER=bfd cargo build --workspace --features softroce/futures --lib --bins --examples
     gnu=$(exported)
-    cargo build --workspace --features softroce/futures
+    cargo build --workspace --features softroce/futures --lib --bins --examples
     lld=$(exported)
     diff <(echo "$gnu") <(echo "$lld")
     [ "$(wc -l <<<"$gnu")" -gt 500 ]

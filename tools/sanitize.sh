@@ -71,7 +71,7 @@ asan() {
     instrumented address "" test "${packages[@]}" --lib --test verbs --test model --test model_windows --test model_srq -- \
         "${UNSUITABLE[@]}" --skip quarter_of_seeds --skip memory_that_has_gone
     instrumented address "" build "${packages[@]}"
-    cargo build --workspace --features softroce/futures
+    cargo build --workspace --features softroce/futures --lib --bins --examples
     local directory
     directory=$(drop_in address)
     export ASAN_OPTIONS=$ASAN_OPTIONS:strict_string_checks=1
@@ -151,7 +151,7 @@ memcheck() {
     program=$(cargo test --workspace --features softroce/futures --lib --no-run --message-format=json |
         sed -nE 's/.*"executable":"([^"]*\/ibverbs-[^"]*)".*/\1/p')
     (cd capi && "${VALGRIND[@]}" "$program")
-    cargo build --workspace --features softroce/futures
+    cargo build --workspace --features softroce/futures --lib --bins --examples
     pingpong
 }
 
