@@ -106,9 +106,9 @@ def is_listening(port):
 class Run:
     """One run of a program: the output of both sides, and how long it took."""
 
-    def __init__(self, build, program, prefix, change=None, limit_s=TIME_LIMIT_S):
+    def __init__(self, build, program, prefix, change=None, limit_s=None):
         """`change` has the commands and variables of a run over TCP."""
-        self.program, self.prefix, self.build, self.limit_s = program, prefix, build, limit_s
+        self.program, self.prefix, self.build, self.limit_s = program, prefix, build, limit_s or program.limit_s or TIME_LIMIT_S
         self.command = (change and change.command) or program.command
         self.client = (change and change.client) or program.client
         own = {**(program.environment or {}), **((change and change.environment) or {})}
@@ -118,8 +118,9 @@ class Run:
         self.took = None
 
     def filled(self, words):
-        places = {"{build}": self.build, "{python}": INSTALLED / "venv/bin/python",
-                  "{crates}": INSTALLED / "crates", "{sources}": INSTALLED / "sources"}
+        places = {"{build}": self.build, "{python}": environment_of(self.program) / "bin/python",
+                  "{bin}": environment_of(self.program) / "bin", "{crates}": INSTALLED / "crates",
+                  "{sources}": INSTALLED / "sources"}
         for name, place in places.items():
             words = [word.replace(name, str(place)) for word in words]
         return words
@@ -288,7 +289,7 @@ def figure(pattern, said):
 def version(program):
     """The package and its version."""
     if program.wheels or program.source:
-        return (program.source or program.wheels[0]).replace("==", " ")
+        return [*program.wheels, program.source][0].replace("==", " ")
     if program.crate:
         return f"{program.crate.name} {program.crate.version}"
     asked = ["dpkg-query", "-W", "-f=${Package} ${Version}\n", program.packages[0]]
@@ -374,6 +375,8 @@ What programs do on any adapter, and surprises here:
   message, `fi_pingpong` reads TCP or ends, and reads no queue: if that message or its acknowledgement is lost, the other side
   waits. Of 120 runs 8 ended so; over `udp;ofi_rxd`, without RDMA, 3 of 120 at the same loss. With a `fi_pingpong` that reads
   its queues while it waits, none of 120 did over either. Open MPI reads its queues: *mpi4py (libfabric)* runs with loss.
+- Open MPI 5 with UCX: one-sided operations end with "remote access error". The strong fence of UCX reads 8 bytes with a key,
+  which is 0xff for adapters other than NVIDIA's, and no adapter has that key. `UCX_FENCE_MODE=weak` leaves that out.
 - `ucx_perftest` waits forever if its peer ends before both are connected, over TCP too, and ends with `SIGABRT` later.
 - Speeds below that of TCP. `ucx_perftest` over UD: UCX cuts a message into datagrams of 4 KiB and hands over each by itself,
   so that each is a system call at both ends; half of the time passes in those calls (perf, with 8000 messages: 0.5 to 0.7 of
@@ -483,14 +486,19 @@ def install(chosen):
         command = ["cargo", "install", "--quiet", "--locked", "--root", INSTALLED / "crates" / crate.name, "--target-dir",
                    INSTALLED / "build", "--features", ",".join(crate.features), *chosen_of_crate]
         subprocess.run([*command, "--version", f"={crate.version}", crate.name], check=True)
-    pip = INSTALLED / "venv/bin/pip"
     for program in chosen:
+        pip = environment_of(program) / "bin/pip"
         if program.wheels or program.source:
-            subprocess.run(["/usr/bin/python3", "-m", "venv", INSTALLED / "venv"], check=True)
+            subprocess.run(["/usr/bin/python3", "-m", "venv", environment_of(program)], check=True)
         if program.wheels:
             subprocess.run([pip, "install", "--quiet", *program.wheels], check=True)
         if program.source:
             download(pip, program.source, INSTALLED / "sources")
+
+
+def environment_of(program):
+    """The virtual environment of Python for a program: wheels of two MPIs have files of the same names."""
+    return INSTALLED / "venvs" / (program.wheels[0].split("==")[0] if program.wheels else "none")
 
 
 def download(pip, package, folder):

