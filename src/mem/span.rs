@@ -369,7 +369,6 @@ impl From<Span> for Spans {
 mod tests {
     use std::thread;
 
-    use super::super::raw::of_tests;
     use super::super::{Access, AccessError, HostMemory, LocalAccess, Memory};
     use super::*;
     use crate::ids::{Lkey, PdId};
@@ -377,8 +376,11 @@ mod tests {
 
     const PD: PdId = PdId(1);
 
+    #[cfg(feature = "runtime")]
     #[test]
     fn spans_overlap_where_they_have_the_same_memory() {
+        use super::super::raw::of_tests;
+
         let memory = Memory::new([1; 32]);
         let mut bytes = vec![0_u8; 64];
         let start = bytes.as_mut_ptr();
