@@ -160,6 +160,26 @@ fn what_a_queue_pair_saves_is_bounded() {
     assert_eq!(payloads, [vec![0; 8], pattern(psn.into(), 8)]);
 }
 
+/// Bytes that a later READ has saved count too.
+#[test]
+fn what_a_queue_pair_saves_is_bounded_in_any_order() {
+    const MIB: u32 = 1 << 20;
+    let mut t = Script::responder(rts_qp());
+    let regions = [0, 1].map(|_| t.region(3 * MIB as usize, 0, full_access()));
+    let [first, second] = regions.each_ref().map(|region| region.rkey());
+    let packets = 3 * MIB / 256;
+    for (psn, rkey) in [(5, first), (5 + packets, second)] {
+        t.rx(0, &format!("READ_REQUEST psn={psn} va=0x0 rkey={rkey} dmalen={}", 3 * MIB));
+    }
+    let held = counting::held();
+    for (psn, rkey) in [(5 + 2 * packets, second), (6 + 2 * packets, first)] {
+        t.rx(0, &format!("WRITE_ONLY psn={psn} va=0x0 rkey={rkey} dmalen=8 len=8"));
+    }
+    let grown = counting::held() - held;
+    assert!((3 << 20..4 << 20).contains(&grown), "{grown}");
+    t.all(0);
+}
+
 /// The failed requester ends the queue pair, and its responder sends nothing in ERR.
 #[test]
 fn read_responses_end_when_the_requester_fails() {

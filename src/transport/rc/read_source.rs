@@ -52,22 +52,25 @@ impl ReadSource {
     }
 
     /// Saves the bytes `from..to` of the message, if some of them are in `written` and they are at most `room`.
+    /// Returns the number of bytes that it has saved.
     pub(super) fn save(
         &mut self,
         guard: &EpochGuard<'_>,
         (from, to): (usize, usize),
         written: &Span,
         room: usize,
-    ) {
+    ) -> usize {
         let (from, len) = (from.saturating_sub(self.offset), to.saturating_sub(from));
         if self.saved.is_some() || len > room || !self.span.overlaps(from, len, written) {
-            return;
+            return 0;
         }
         let mut bytes = vec![0; len];
-        // Otherwise the response ends with a NAK.
-        if self.span.copy_out(guard, from, &mut bytes).is_ok() {
-            self.saved = Some(Box::new(SavedBytes { from, bytes }));
+        // Of memory that has gone nothing is saved: the response ends with a NAK.
+        if self.span.copy_out(guard, from, &mut bytes).is_err() {
+            return 0;
         }
+        self.saved = Some(Box::new(SavedBytes { from, bytes }));
+        len
     }
 
     /// Returns the number of saved bytes.

@@ -152,6 +152,13 @@ impl ReplayEntry {
         (from as usize, to.min(reth.length) as usize)
     }
 
+    fn saved_len(&self) -> usize {
+        match &self.kind {
+            Kind::Read { source: Some(source), .. } => source.saved_len(),
+            _ => 0,
+        }
+    }
+
     /// Stops sending until the next duplicate, and releases the memory of the response.
     fn finish(&mut self) {
         self.next = self.end;
@@ -221,14 +228,13 @@ impl ReplayCache {
     /// Copies what pending READs have not sent yet of `written`, before a request writes to it.
     #[cold]
     pub(crate) fn save_before_write(&mut self, guard: &EpochGuard<'_>, mtu: u32, written: &Span) {
-        let pending = self.entries.iter_mut().skip(self.next as usize);
-        let mut saved = 0;
-        for entry in pending {
+        // Those of later READs too, which an earlier write may have made save.
+        let saved: usize = self.entries.iter().map(ReplayEntry::saved_len).sum();
+        let mut room = MAX_SAVED.saturating_sub(saved);
+        for entry in self.entries.iter_mut().skip(self.next as usize) {
             let rest = entry.rest(mtu);
             if let Kind::Read { source: Some(source), .. } = &mut entry.kind {
-                let room = MAX_SAVED.saturating_sub(saved);
-                source.save(guard, rest, written, room);
-                saved += source.saved_len();
+                room -= source.save(guard, rest, written, room);
             }
         }
     }
