@@ -9,7 +9,7 @@ mod support;
 
 use softroce::engine::QpState;
 use softroce::ids::{Lkey, PdId, Qpn, Rkey};
-use softroce::mem::{Access, HostMemory};
+use softroce::mem::{Access, HostMemory, Region};
 use softroce::transport::outputs::AsyncEvent::{self, QpAccessErr, QpReqErr};
 use softroce::transport::outputs::DropReason;
 use softroce::transport::work::{Sge, WcOpcode, WcStatus};
@@ -247,7 +247,7 @@ fn receive_with_an_invalid_key_fails_both_sides() {
     let read_only = t.region(64, 0x50_0000, Access::empty());
     let gone = t.region(64, 0x60_0000, Access::LOCAL_WRITE);
     t.memory.deregister(&gone);
-    let mut wrong = vec![sge(&read_only, 0, 64), sge(&gone, 0, 64), sge(&t.mem, 65_500, 64)];
+    let mut wrong = vec![sge(&read_only, 0, 64), sge(&gone, 0, 64), sge(&t.mem, 65_530, 64)];
     wrong.push(Sge { lkey: Lkey(1), ..sge(&t.mem, 0, 64) });
     for sge in wrong {
         let mut t = Script::responder(rts_qp());
@@ -257,6 +257,53 @@ fn receive_with_an_invalid_key_fails_both_sides() {
         t.tx(0, "NAK_OP psn=5 msn=0");
         assert_eq!(t.recvs(), [failed(1, WcStatus::LocProtErr)], "{sge:?}");
     }
+}
+
+/// Returns a receive request of 300 valid bytes and 300 with an unknown key.
+fn half_valid(mem: &Region) -> [Sge; 2] {
+    [sge(mem, 0, 300), Sge { lkey: Lkey(1), ..sge(mem, 300, 300) }]
+}
+
+/// Programs post more than they have registered, and messages that do not reach that far arrive, as at adapters and rxe.
+#[test]
+fn receive_is_checked_as_far_as_the_message_reaches() {
+    let mut t = Script::responder(rts_qp());
+    let unknown = Sge { lkey: Lkey(1), ..sge(&t.mem, 0, 64) };
+    let past_the_end = sge(&t.mem, 65_500, 64);
+    for (psn, sges, len) in [
+        (5, vec![unknown], 0),
+        (6, vec![past_the_end], 36),
+        (7, half_valid(&t.mem).to_vec(), 200),
+        (8, half_valid(&t.mem).to_vec(), 0),
+    ] {
+        let receive = t.post_recv_sges(&sges).unwrap();
+        t.rx(0, &format!("SEND_ONLY psn={psn} ackreq len={len}"));
+        t.tx(0, &format!("ACK psn={psn} msn={}", psn - 4));
+        assert_eq!(t.recvs(), [ok(receive, WcOpcode::Recv, len)]);
+    }
+    assert_eq!(bytes(&t.mem, 0, 200), pattern(7, 200));
+    assert_eq!(bytes(&t.mem, 65_500, 36), pattern(6, 36));
+
+    let half = half_valid(&t.mem);
+    let receive = t.post_recv_sges(&half).unwrap();
+    t.rx(0, "SEND_FIRST psn=9 len=256");
+    t.rx(0, "SEND_LAST psn=10 ackreq len=44");
+    t.tx(0, "ACK psn=10 msn=5");
+    assert_eq!(t.recvs(), [ok(receive, WcOpcode::Recv, 300)]);
+
+    let receive = t.post_recv_sges(&half).unwrap();
+    t.rx(0, "SEND_FIRST psn=11 len=256");
+    t.rx(0, "SEND_LAST psn=12 ackreq len=45");
+    t.tx(0, "NAK_OP psn=12 msn=5");
+    assert_eq!(t.recvs(), [failed(receive, WcStatus::LocProtErr)]);
+
+    // Its length is checked before its memory.
+    let mut t = Script::responder(rts_qp());
+    let (valid, unknown) = (sge(&t.mem, 0, 200), Sge { lkey: Lkey(1), ..sge(&t.mem, 200, 20) });
+    t.post_recv_sges(&[valid, unknown]).unwrap();
+    t.rx(0, "SEND_FIRST psn=5 len=256");
+    t.tx(0, "NAK_INV psn=5 msn=0");
+    assert_eq!(t.recvs(), [failed(1, WcStatus::LocLenErr)]);
 }
 
 /// The region is deregistered during a message.

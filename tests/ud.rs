@@ -207,6 +207,25 @@ fn receive_with_invalid_memory_fails_the_queue_pair() {
     assert_eq!((t.state(), t.events()), (QpState::Err, vec![]));
 }
 
+/// The list is checked as far as the 40 bytes and the payload reach.
+#[test]
+fn receive_is_checked_as_far_as_the_message_reaches() {
+    let mut t = ud();
+    let area = t.region(4096, 0x90_0000, Access::LOCAL_WRITE);
+    let unknown = Sge { lkey: Lkey(1), ..sge(&area, 0, 64) };
+    for (psn, sges, len) in
+        [(5, vec![sge(&area, 0, 50), unknown], 10), (6, vec![sge(&area, 4046, 64)], 10)]
+    {
+        let receive = t.post_recv_sges(&sges).unwrap();
+        t.rx(0, &message(psn, len));
+        assert_eq!(t.recvs(), [came(receive, 10)]);
+    }
+    let receive = t.post_recv_sges(&[sge(&area, 4046, 64)]).unwrap();
+    t.rx(0, &message(7, 11));
+    assert_eq!(t.recvs(), [failed(receive, WcStatus::LocProtErr)]);
+    assert_eq!(t.state(), QpState::Err);
+}
+
 /// A queue pair receives messages from any address at any local address.
 #[test]
 fn ud_queue_pair_accepts_messages_from_any_address() {

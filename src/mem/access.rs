@@ -163,9 +163,40 @@ pub enum AccessError {
     },
 }
 
+impl AccessError {
+    /// Returns how many of the requested bytes, from the first, are within the region or window.
+    pub(super) fn bytes_within(self) -> u32 {
+        let Self::OutOfRange { addr, len, region_addr, region_len, .. } = self else { return 0 };
+        let Some(offset) = addr.checked_sub(region_addr) else { return 0 };
+        u32::try_from(region_len.saturating_sub(offset)).map_or(len, |within| within.min(len))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_before_the_end_of_a_region_are_within_it() {
+        let error = |addr, len, region_len| AccessError::OutOfRange {
+            key: 0x100,
+            addr,
+            len,
+            region_addr: 0x1000,
+            region_len,
+        };
+        let within = [
+            (0x1ff8, 16, 4096, 8),
+            (0x2000, 16, 4096, 0),
+            (0x3000, 16, 4096, 0),
+            (0xff8, 16, 4096, 0),
+            (0x1000, u32::MAX, u64::from(u32::MAX) + 1, u32::MAX),
+        ];
+        for (addr, len, region_len, expected) in within {
+            assert_eq!(error(addr, len, region_len).bytes_within(), expected, "{len} at {addr:x}");
+        }
+        assert_eq!(AccessError::UnknownKey { key: 0x100 }.bytes_within(), 0);
+    }
 
     #[test]
     fn flags_have_the_values_of_ibv_access_flags() {

@@ -358,6 +358,29 @@ impl Spans {
         }
         Ok(spans)
     }
+
+    /// Checks each `(key, address, length)` of a receive request, and returns the bytes before the first one that is not
+    /// accessible. They may be fewer than the lengths have together: a message shorter than the list does not reach the
+    /// rest, which therefore need not be accessible, as with adapters and rxe.
+    pub(crate) fn accessible(
+        memory: &Memory,
+        pd: PdId,
+        pieces: impl IntoIterator<Item = (Lkey, u64, u32)>,
+        need: LocalAccess,
+    ) -> Self {
+        let mut spans = Self::default();
+        for (lkey, addr, len) in pieces {
+            match memory.local(pd, lkey, addr, len, need) {
+                Ok(span) => spans.push(span),
+                Err(error) => {
+                    let within = error.bytes_within();
+                    spans.push(memory.local(pd, lkey, addr, within, need).unwrap_or_default());
+                    break;
+                }
+            }
+        }
+        spans
+    }
 }
 
 /// Returns the `len` bytes at `addr` of a region.

@@ -27,6 +27,7 @@ pub(crate) enum Inbound {
 #[derive(Debug)]
 pub(crate) struct InboundSend {
     request: RecvRequest,
+    /// The accessible bytes of the request, from the first.
     buffer: Spans,
     received: u32,
 }
@@ -47,7 +48,7 @@ impl Inbound {
         }
         if position.is_start() {
             let request = receives.take().ok_or(TransportError::NotReady)?;
-            self.open_send(cx, receives.pd, request)?;
+            self.open_send(cx, receives.pd, request);
         }
         check_length(position, packet.payload.len(), connection.mtu)?;
         let total = self.place(cx, packet.payload, order(position))?;
@@ -64,20 +65,10 @@ impl Inbound {
         Ok(position.is_end())
     }
 
-    /// Looks up the memory of the receive request of a SEND. On an error too, the message is open
-    /// and holds the request, which completes with it.
-    fn open_send(
-        &mut self,
-        cx: &Context<'_>,
-        pd: PdId,
-        request: RecvRequest,
-    ) -> Result<(), TransportError> {
-        let pieces = request.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
-        let buffer = Spans::resolve(cx.memory, pd, pieces, LocalAccess::Write);
-        let opened = buffer.as_ref().map(|_| ()).map_err(|_| TransportError::LocalProtection);
-        let buffer = buffer.unwrap_or_default();
+    /// Looks up the memory of the receive request of a SEND. The message holds the request, which completes with it.
+    fn open_send(&mut self, cx: &Context<'_>, pd: PdId, request: RecvRequest) {
+        let buffer = Spans::accessible(cx.memory, pd, request.pieces(), LocalAccess::Write);
         *self = Self::Send(Box::new(InboundSend { request, buffer, received: 0 }));
-        opened
     }
 
     /// Executes a packet of a WRITE; the caller has checked its position in the message. Returns
@@ -147,10 +138,14 @@ impl Inbound {
         let len = u32::try_from(payload.len()).map_err(|_| TransportError::Length)?;
         match self {
             Self::Send(message) => {
-                let InboundSend { buffer, received, .. } = &mut **message;
+                let InboundSend { request, buffer, received } = &mut **message;
                 let sum = received.checked_add(len).ok_or(TransportError::ReceiveTooShort)?;
                 if sum as usize > buffer.len() {
-                    return Err(TransportError::ReceiveTooShort);
+                    let fits = u64::from(sum) <= request.length();
+                    return Err(match fits {
+                        true => TransportError::LocalProtection,
+                        false => TransportError::ReceiveTooShort,
+                    });
                 }
                 let placed = buffer.place(cx.turn, *received as usize, payload, placement);
                 placed.map_err(|_| TransportError::LocalProtection)?;
@@ -272,8 +267,8 @@ fn send_single(
     if len > length.min(connection.mtu) || packet.info.has(OpcodeFlags::INVALIDATE) {
         return false;
     }
-    let span =
-        cx.memory.epoch_local(cx.turn, receives.pd, (lkey, addr, length), LocalAccess::Write);
+    // Only the bytes that the message has: see `Spans::accessible`.
+    let span = cx.memory.epoch_local(cx.turn, receives.pd, (lkey, addr, len), LocalAccess::Write);
     // By reference: to move it would load words together that were just stored one by one.
     if !span.as_ref().is_ok_and(|span| span.place(packet.payload).is_ok()) {
         return false;

@@ -223,8 +223,7 @@ impl UdReceiver {
         }
         let request = receives.first().ok_or(DropReason::NoReceive)?;
         let wr_id = request.wr_id;
-        let room: u64 = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
-        if room < u64::from(byte_len) {
+        if request.length() < u64::from(byte_len) {
             if receives.shared {
                 // If it stayed, it would block every queue pair of the SRQ (IBTA vol 1, §9.9.3,
                 // class E).
@@ -233,18 +232,19 @@ impl UdReceiver {
             }
             return Err(DropReason::Refused.into());
         }
-        let pieces = request.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
-        let placed = Spans::resolve(cx.memory, receives.pd, pieces, LocalAccess::Write)
-            .map_err(|_| TransportError::LocalProtection)
-            .and_then(|buffer| {
-                let grh = global_route(meta, id, packet);
-                buffer
-                    .place(cx.turn, 0, &grh, Placement::Plain)
-                    .and_then(|()| {
-                        buffer.place(cx.turn, GRH_LEN as usize, packet.payload, Placement::Final)
-                    })
-                    .map_err(|_| TransportError::LocalProtection)
-            });
+        let pieces = request.pieces();
+        let buffer = Spans::accessible(cx.memory, receives.pd, pieces, LocalAccess::Write);
+        let placed = if buffer.len() < byte_len as usize {
+            Err(TransportError::LocalProtection)
+        } else {
+            let grh = global_route(meta, id, packet);
+            buffer
+                .place(cx.turn, 0, &grh, Placement::Plain)
+                .and_then(|()| {
+                    buffer.place(cx.turn, GRH_LEN as usize, packet.payload, Placement::Final)
+                })
+                .map_err(|_| TransportError::LocalProtection)
+        };
         let end = match placed {
             Err(error) => RecvEnd::failed(error.consequence().status),
             Ok(()) => RecvEnd {

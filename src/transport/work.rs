@@ -494,7 +494,8 @@ impl SendRequest {
 pub struct RecvRequest {
     /// Identifier, returned in the completion.
     pub wr_id: u64,
-    /// Buffers for the message. They need local write permission.
+    /// Buffers for the message. What the message fills must be registered memory with local write permission. The rest
+    /// need not be, as with adapters and rxe.
     pub sges: SgeList,
 }
 
@@ -509,6 +510,16 @@ impl RecvRequest {
     /// it takes a message of 0 bytes or a WRITE with immediate.
     pub fn scattered(wr_id: u64, sges: &[Sge]) -> Self {
         Self { wr_id, sges: SgeList::from_slice(sges) }
+    }
+
+    /// Returns the bytes of the longest message that fits.
+    pub(crate) fn length(&self) -> u64 {
+        self.sges.iter().map(|sge| u64::from(sge.length)).sum()
+    }
+
+    /// Returns the key, address and length of each buffer.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (Lkey, u64, u32)> {
+        self.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length))
     }
 }
 
