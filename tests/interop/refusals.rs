@@ -182,8 +182,9 @@ fn receive_request_is_checked_as_far_as_the_message_reaches() {
     let (sge, lkey) = (pair.mr.sge(..100), pair.peer.mr.lkey);
     pair.peer.post_recv(2, &[(TARGET, 100, lkey), (TARGET, 100, lkey ^ 0x5555_0000)]);
     pair.peer.post_recv(3, &[(TARGET, 100, lkey ^ 0x5555_0000)]);
-    pair.qp.post_send(SendRequest::send(1, sge)).unwrap();
-    pair.qp.post_send(SendRequest::send(1, pair.mr.sge(..0))).unwrap();
+    for sge in [sge, pair.mr.sge(..0)] {
+        pair.qp.post_send(SendRequest::send(1, sge).signaled()).unwrap();
+    }
     for _ in 0..2 {
         assert_eq!(pair.theirs().status, WcStatus::Success as u8);
         assert_eq!(pair.ours().status, WcStatus::Success);
