@@ -114,7 +114,8 @@ debian_root() {
     [ -d "$DIST/debian" ] && return
     installed debootstrap
     rm -rf "$DIST/debian.part"
-    debootstrap --variant=minbase --include=perftest,ibverbs-utils,iproute2 bookworm "$DIST/debian.part" \
+    # It mounts `/proc` there. In a mount namespace of its own the mount ends with it, also if it is interrupted.
+    unshare --mount debootstrap --variant=minbase --include=perftest,ibverbs-utils,iproute2 bookworm "$DIST/debian.part" \
         "$(mirror)" >"$DIST/debootstrap.log"
     chroot "$DIST/debian.part" apt-get clean
     printf '127.0.0.1 localhost\n::1 localhost\n' >"$DIST/debian.part/etc/hosts"
