@@ -285,16 +285,18 @@ fn receive_is_checked_as_far_as_the_message_reaches() {
     assert_eq!(bytes(&t.mem, 65_500, 36), pattern(6, 36));
 
     let half = half_valid(&t.mem);
-    let receive = t.post_recv_sges(&half).unwrap();
-    t.rx(0, "SEND_FIRST psn=9 len=256");
-    t.rx(0, "SEND_LAST psn=10 ackreq len=44");
-    t.tx(0, "ACK psn=10 msn=5");
-    assert_eq!(t.recvs(), [ok(receive, WcOpcode::Recv, 300)]);
+    for (psn, sges) in [(9, half.to_vec()), (11, vec![sge(&t.mem, 65_236, 400)])] {
+        let receive = t.post_recv_sges(&sges).unwrap();
+        t.rx(0, &format!("SEND_FIRST psn={psn} len=256"));
+        t.rx(0, &format!("SEND_LAST psn={} ackreq len=44", psn + 1));
+        t.tx(0, &format!("ACK psn={} msn={}", psn + 1, psn / 2 + 1));
+        assert_eq!(t.recvs(), [ok(receive, WcOpcode::Recv, 300)]);
+    }
 
     let receive = t.post_recv_sges(&half).unwrap();
-    t.rx(0, "SEND_FIRST psn=11 len=256");
-    t.rx(0, "SEND_LAST psn=12 ackreq len=45");
-    t.tx(0, "NAK_OP psn=12 msn=5");
+    t.rx(0, "SEND_FIRST psn=13 len=256");
+    t.rx(0, "SEND_LAST psn=14 ackreq len=45");
+    t.tx(0, "NAK_OP psn=14 msn=6");
     assert_eq!(t.recvs(), [failed(receive, WcStatus::LocProtErr)]);
 
     // Its length is checked before its memory.
