@@ -26,6 +26,18 @@ pub struct Sge {
     pub lkey: Lkey,
 }
 
+impl Sge {
+    /// Returns key, address and length, in the order of [`Memory::local`](crate::mem::Memory::local).
+    pub(crate) fn piece(&self) -> (Lkey, u64, u32) {
+        (self.lkey, self.addr, self.length)
+    }
+
+    /// Returns the sum of the lengths of a list, in bytes.
+    fn total_length(sges: &[Self]) -> u64 {
+        sges.iter().map(|sge| u64::from(sge.length)).sum()
+    }
+}
+
 /// A scatter/gather list. Up to two elements are stored without an allocation.
 pub type SgeList = SmallVec<[Sge; 2]>;
 
@@ -260,7 +272,7 @@ impl SendData {
     /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         match self {
-            Self::Sges(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),
+            Self::Sges(sges) => Sge::total_length(sges),
             Self::Inline(bytes) => bytes.len() as u64,
         }
     }
@@ -514,12 +526,12 @@ impl RecvRequest {
 
     /// Returns the bytes of the longest message that fits.
     pub(crate) fn length(&self) -> u64 {
-        self.sges.iter().map(|sge| u64::from(sge.length)).sum()
+        Sge::total_length(&self.sges)
     }
 
     /// Returns the key, address and length of each buffer.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = (Lkey, u64, u32)> {
-        self.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length))
+        self.sges.iter().map(Sge::piece)
     }
 }
 

@@ -144,7 +144,7 @@ impl Wqe {
             && (sges.len() != 1 || self.packets != 1 || self.op.has_response())
         {
             let need = if self.op.has_result() { LocalAccess::Write } else { LocalAccess::Read };
-            let pieces = sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
+            let pieces = sges.iter().map(Sge::piece);
             match Spans::resolve(memory, pd, pieces, need) {
                 Ok(spans) => self.data = Data::Resolved(spans),
                 Err(_) => self.failure = Some(TransportError::SendProtection),

@@ -24,7 +24,7 @@ impl ProtectionDomain {
     #[doc(alias = "ibv_advise_mr")]
     #[doc(alias = "IBV_ADVISE_MR_FLAG_FLUSH")]
     pub fn advise_mr(&self, advice: Advice, wait: bool, sges: &[Sge]) -> Result<(), Error> {
-        let pieces = sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
+        let pieces = sges.iter().map(Sge::piece);
         match self.inner.context.device.memory.advise(self.inner.id, advice, pieces) {
             Err(AdviseError::Os(_)) if !wait => Ok(()),
             other => Ok(other?),
