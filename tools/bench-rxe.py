@@ -10,7 +10,8 @@ perftest runs over rxe, and under `roce run` over the loopback interface and thr
 guest with two emulated processors, so only ratios are meaningful. Rows are medians. Under `roce run` it has its own
 network namespace, because rxe owns UDP port 4791 in that of the guest. Options are perftest's defaults but for size, MTU
 and duration: one request a call. cmtime makes and ends a thousand connections by the connection manager; their rate is
-that of all its steps together. docs/PERFORMANCE.md has the results.
+that of all its steps together. Next to it stands the rate of their datagrams alone (bench-rxe-datagrams.c).
+docs/PERFORMANCE.md has the results.
 """
 
 import re
@@ -20,7 +21,7 @@ import sys
 from dataclasses import dataclass
 
 import guests
-from benchmark import ROCE, TARGET, Table, Turns, built, built_roce, fail, parser, publish, run
+from benchmark import ROCE, ROOT, TARGET, Table, Turns, built, built_roce, fail, parser, publish, run
 from guests import vm
 
 GUEST = "a"
@@ -67,6 +68,9 @@ class Connections:
 
     def is_latency(self):
         return False
+
+    def as_datagrams(self):
+        return float(guests.in_guest(GUEST, f"datagrams {self.count}"))
 
     def under_rxe(self, seconds):
         return cmtime(self.count, ADDRESS, "rdma resource show cm_id | grep -q LISTEN")
@@ -151,10 +155,12 @@ def main():
     print(vm("up", GUEST, "-k", options.kernel, "-c", "2", "-M", "1024").strip(), file=sys.stderr)
     try:
         vm("put", GUEST, ROCE, *libraries)
+        vm("cc", GUEST, "datagrams", ROOT / "tools/bench-rxe-datagrams.c")
         found = {test.name: [] for test in tests}
         for number in range(options.rounds):
             for test in tests:
                 row = [test.under_rxe(options.seconds), *(test.under_softroce(port, options.seconds) for port in PORTS)]
+                row += [test.as_datagrams()] if isinstance(test, Connections) else []
                 found[test.name].append(row)
                 print(f"{number + 1}: {test.name}:", *(f"{value:.3f}" for value in row), file=sys.stderr)
     finally:
@@ -163,12 +169,13 @@ def main():
     tables = {}
     for test in tests:
         kind, unit, digits = KINDS[test.unit]
-        table = tables.setdefault(f"rxe-{kind}", Table(
-            (f"rxe, {unit}", digits), (f"UDP sockets, {unit}", digits), ("ratio", 2),
-            (f"shared memory, {unit}", digits), ("ratio", 2)))
-        rxe, *softroce = map(statistics.median, zip(*found[test.name], strict=True))
-        ratios = [rxe / value if test.is_latency() else value / rxe for value in softroce]
-        table.add(test.name, rxe, *(cell for pair in zip(softroce, ratios, strict=True) for cell in pair))
+        columns = ["UDP sockets", "shared memory", "datagrams alone"]
+        rxe, *others = map(statistics.median, zip(*found[test.name], strict=True))
+        ratios = [rxe / value if test.is_latency() else value / rxe for value in others]
+        titles = [(f"{column}, {unit}", digits) for column, _ in zip(columns, others, strict=False)]
+        pairs = [pair for title in titles for pair in (title, ("ratio", 2))]
+        table = tables.setdefault(f"rxe-{kind}", Table((f"rxe, {unit}", digits), *pairs))
+        table.add(test.name, rxe, *(cell for pair in zip(others, ratios, strict=True) for cell in pair))
     for table in tables.values():
         table.print()
     if options.publish:
