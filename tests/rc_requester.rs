@@ -16,7 +16,9 @@ use softroce::transport::work::{
     Completion, RemoteAddr, SendData, SendFlags, SendOp, SendRequest, Sge, WcOpcode, WcStatus,
 };
 use softroce::wire::Datagram;
-use support::script::{PEER_QPN, REMOTE, Script, Sent, bytes, failed, ok, rts_qp};
+use support::script::{
+    PEER, PEER_QPN, REMOTE, Script, Sent, burst_lengths, bytes, failed, ok, rts_qp,
+};
 use support::{Link, pattern, request, sge};
 
 const SEND: WcOpcode = WcOpcode::Send;
@@ -40,6 +42,38 @@ fn message_is_segmented_into_packets_with_consecutive_psns() {
     t.quiet(100);
     t.rx(100, "ACK psn=9 msn=2");
     assert_eq!(t.sends(), [ok(1, SEND, 600), ok(2, WRITE, 257)]);
+}
+
+/// The peer processes the first half while this side builds the second one.
+#[test]
+fn long_message_that_is_sent_alone_begins_with_a_short_burst() {
+    let imm = SendOp::WriteImm { to: REMOTE, imm: 1 };
+    for (op, len, expected) in [
+        (SendOp::Send, 64 << 10, &[8, 8][..]),
+        (SendOp::Send, 48 << 10, &[8, 4]),
+        (SendOp::Send, (48 << 10) - 1, &[12]),
+        // A WRITE has a RETH in its first packet, and the second, shorter packet ends the burst.
+        (imm, 64 << 10, &[2, 8, 5, 1]),
+        // The end of a plain WRITE is often waited for in memory.
+        (SendOp::Write { to: REMOTE }, 64 << 10, &[2, 14]),
+    ] {
+        let mut t = Script::requester(Link { mtu: Mtu::Mtu4096, ..rts_qp() });
+        t.engine.set_peer_receive_buffer(Default::default(), PEER, 8 << 20);
+        t.post_op(1, op, len);
+        assert_eq!(burst_lengths(&t.all(0)), expected, "{op:?} of {len} bytes");
+        t.leave();
+    }
+}
+
+#[test]
+fn long_message_behind_another_fills_its_bursts() {
+    let mut t = Script::requester(Link { mtu: Mtu::Mtu4096, ..rts_qp() });
+    t.engine.set_peer_receive_buffer(Default::default(), PEER, 8 << 20);
+    t.send(1, 1);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=1");
+    t.send(2, 64 << 10);
+    assert_eq!(burst_lengths(&t.all(0)), [15, 1]);
+    t.leave();
 }
 
 /// Requests of one kind that are posted together are built together.

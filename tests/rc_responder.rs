@@ -8,10 +8,11 @@
 mod support;
 
 use softroce::engine::QpState;
+use softroce::ids::Mtu;
 use softroce::mem::Access;
 use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{Completion, Sge, WcOpcode, WcStatus};
-use support::script::{Script, bytes, failed, ok, rts_qp};
+use support::script::{Script, burst_lengths, bytes, failed, ok, rts_qp};
 use support::{Link, full_access, pattern, sge};
 
 // ---- sequence ----
@@ -30,6 +31,29 @@ fn request_packet_advances_epsn_by_one_and_read_by_its_responses() {
     t.rx(0, "SEND_ONLY psn=9 ackreq len=1");
     t.tx(0, "ACK psn=9 msn=3");
     assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 1)]);
+}
+
+/// The requester processes the first half while this side builds the second one. FIRST and LAST have an AETH, so a burst ends
+/// after the shorter packet behind the one and before the other.
+#[test]
+fn long_read_response_that_is_sent_alone_begins_with_short_bursts() {
+    let link = Link { mtu: Mtu::Mtu4096, ..rts_qp() };
+    for (len, expected) in [(61440, &[2, 8, 4, 1][..]), (45056, &[2, 8, 1])] {
+        let mut t = Script::responder(link);
+        t.rx(0, &format!("READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen={len}"));
+        assert_eq!(burst_lengths(&t.all(0)), expected, "{len} bytes");
+        t.leave();
+    }
+    let mut t = Script::responder(link);
+    t.rx_merged(
+        0,
+        &[
+            "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=61440",
+            "READ_REQUEST psn=20 ackreq va=0x1000 rkey=mem dmalen=8",
+        ],
+    );
+    assert_eq!(burst_lengths(&t.all(0)), [2, 12, 2], "other responses follow");
+    t.leave();
 }
 
 #[test]

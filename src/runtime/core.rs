@@ -45,8 +45,8 @@ pub(crate) use link::descriptor_numbers;
 pub use link_state::LinkCounters;
 pub(crate) use mcast::AttachError;
 
-/// Maximum number of rounds of [`BURSTS_PER_BATCH`] that one call sends, so that a lock is never held for long.
-const MAX_TX_ROUNDS: usize = 4;
+/// Number of bursts after which a call begins no further batch, so that a lock is never held for long.
+const MAX_TX_BURSTS: usize = 4 * BURSTS_PER_BATCH;
 
 /// Longest delay of an acknowledgement.
 pub(crate) const MAX_ACK_DELAY: Duration = Duration::from_millis(1);
@@ -429,7 +429,8 @@ impl Core {
         if only.is_none() {
             self.coalescing.send_all(now);
         }
-        for _ in 0..MAX_TX_ROUNDS {
+        let mut sent = 0;
+        while sent < MAX_TX_BURSTS {
             let is_fresh = self.batch.is_empty();
             if is_fresh {
                 let Self { batch, engine, .. } = self;
@@ -441,7 +442,9 @@ impl Core {
             }
             let before = self.batch.pending().len();
             let is_taken = self.offer(now);
-            any |= self.batch.pending().len() < before;
+            let taken = before - self.batch.pending().len();
+            any |= taken > 0;
+            sent += taken.max(1);
             if !is_taken {
                 return any;
             }

@@ -23,6 +23,29 @@ pub(crate) enum Progress {
     Blocked(WindowId, u64),
 }
 
+/// Length in bytes from which a message that is sent alone begins with shorter bursts.
+const LONG_MESSAGE: u32 = 48 << 10;
+
+/// Number of bytes of such a message after which a burst may have any length.
+const BEGINNING: u32 = 32 << 10;
+
+/// Maximum length in bytes of a burst before: the same number of payload bytes, and headers.
+const MAX_FIRST_BURST: usize = 33 << 10;
+
+/// Whether a message of `length` bytes begins with shorter bursts, if nothing else is in flight. The peer processes a short
+/// first burst while this side builds the next one, so that a message of 64 KiB arrives earlier.
+pub(crate) const fn is_long(length: u32) -> bool {
+    length >= LONG_MESSAGE
+}
+
+/// Limits the next burst of a [long](is_long) message, of which `sent` bytes were sent.
+#[cold]
+pub(crate) fn limit_first_bursts(out: &mut Burst, sent: u32) {
+    if sent < BEGINNING {
+        out.shorten(MAX_FIRST_BURST);
+    }
+}
+
 /// Headers of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {

@@ -54,6 +54,11 @@ pub const PEER_SRQN: Srqn = Srqn::new(0x345);
 /// Memory of the peer: `va=0x8000 rkey=0x00000100`.
 pub const REMOTE: RemoteAddr = RemoteAddr { addr: 0x8000, rkey: Rkey(0x100) };
 
+/// Returns the number of packets in each burst.
+pub fn burst_lengths(sent: &[Sent]) -> Vec<usize> {
+    sent.chunk_by(|a, b| a.burst == b.burst).map(<[_]>::len).collect()
+}
+
 /// Returns the attributes of a queue pair in RTS that expects and starts with PSN 5, with path MTU 256 and an ACK
 /// timeout of 8.192 µs × 2^7 = 1048.576 µs.
 pub fn rts_qp() -> Link {

@@ -432,7 +432,7 @@ fn a_long_message_is_sent_over_several_turns() {
     let write = SendRequest::write(1, a.sge(1 << 20), RemoteAddr { addr: to, ..b.remote() });
     a.core.post_send(NOW, a.qpn, write.signaled(), Doorbell::Now).unwrap();
     let first = a.log().len();
-    assert!(first <= BURSTS_PER_BATCH * MAX_TX_ROUNDS, "{first} bursts under one lock");
+    assert!(first <= MAX_TX_BURSTS, "{first} bursts under one lock");
     assert_eq!(a.core.deadline(NOW), Some(NOW), "there is more to send");
     for _ in 0..1000 {
         a.core.turn(NOW);

@@ -208,6 +208,11 @@ impl ReplayCache {
         (self.next as usize) < self.entries.len()
     }
 
+    /// Whether no entry follows the oldest one that has packets to send.
+    pub(crate) fn is_last_pending(&self) -> bool {
+        self.next as usize + 1 == self.entries.len()
+    }
+
     /// Returns the oldest entry that has packets to send.
     pub(crate) fn next_pending(&self) -> Option<&ReplayEntry> {
         self.entries.get(self.next as usize)

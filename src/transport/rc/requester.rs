@@ -243,6 +243,14 @@ impl Requester {
         }
         self.start_next(cx, connection)?;
         let Some(wqe) = self.queue.get(at) else { return Err(Progress::Idle) };
+        // A plain WRITE often ends at a program that polls its memory: a thread of the device receives it, and would be woken
+        // for each burst.
+        if build::is_long(wqe.length)
+            && (at, out.is_empty()) == (0, true)
+            && !matches!(wqe.op, SendOp::Write { .. })
+        {
+            build::limit_first_bursts(out, self.cursor.packet.saturating_mul(connection.mtu));
+        }
         let (mut header, payload) = self.build_request(connection, wqe, self.cursor.packet);
         self.check_psns(cx, connection, (header.psn, payload.psns), wqe.op.is_read())?;
         let len = datagram_len(header.opcode, payload.len as usize);

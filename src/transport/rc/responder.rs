@@ -606,6 +606,12 @@ impl Responder {
                 Kind::Read { reth, .. } => {
                     let message = Segmentation { length: reth.length, mtu: connection.mtu };
                     let segment = message.segment(due.index);
+                    if build::is_long(reth.length)
+                        && out.is_empty()
+                        && self.replay.is_last_pending()
+                    {
+                        build::limit_first_bursts(out, segment.offset);
+                    }
                     let position = Position::new(due.opens, due.closes);
                     let (transport, operation) = (connection.transport, Operation::ReadResponse);
                     let opcode = connection::opcode(transport, operation, position, Suffix::None);
