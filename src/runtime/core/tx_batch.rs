@@ -6,8 +6,8 @@ use crate::net::Burst;
 /// port copies the others, so small batches are faster than large ones.
 pub(super) const BURSTS_PER_BATCH: usize = 4;
 
-/// Number of bytes after which a batch takes no further burst, for the same reason. Half a round trip of 256 KiB takes three
-/// quarters of the time that it takes with full batches.
+/// Number of bytes after which a batch takes no further burst, for the same reason. Half a round trip of 256 KiB takes four
+/// fifths of the time that it takes with full batches.
 const BYTES_PER_BATCH: usize = 8 << 10;
 
 /// Bursts that the engine has built and the port has not taken yet.

@@ -243,11 +243,12 @@ impl Requester {
         }
         self.start_next(cx, connection)?;
         let Some(wqe) = self.queue.get(at) else { return Err(Progress::Idle) };
-        // A plain WRITE often ends at a program that polls its memory: a thread of the device receives it, and would be woken
-        // for each burst.
+        // A program often polls its memory for a plain WRITE: a thread of the device receives it, and each burst would wake
+        // that thread. A READ is long in its response only.
         if build::is_long(wqe.length)
-            && (at, out.is_empty()) == (0, true)
-            && !matches!(wqe.op, SendOp::Write { .. })
+            && at == 0
+            && out.is_empty()
+            && !matches!(wqe.op, SendOp::Write { .. } | SendOp::Read { .. })
         {
             build::limit_first_bursts(out, self.cursor.packet.saturating_mul(connection.mtu));
         }
