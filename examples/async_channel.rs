@@ -83,7 +83,7 @@ impl Side {
     /// Waits for the next completion.
     async fn next(&self) -> Result<Completion> {
         loop {
-            // Arm the queue, then poll it: completions from before the arming are not announced.
+            // Arm the queue, then poll it: not all completions from before the arming are announced.
             self.cq.req_notify(false);
             if let Some(completion) = self.cq.poll_one() {
                 return Ok(completion);

@@ -30,7 +30,7 @@ use crate::runtime::cm::CmEvents;
 use crate::runtime::delayed_ack::{AckWait, DelayedAck};
 use crate::runtime::post_coalescing::{Doorbell, PostCoalescing, PostPolicy};
 use crate::runtime::queue::Queue;
-use crate::runtime::rings::Rings;
+use crate::runtime::rings::{DueRings, Rings};
 use crate::runtime::shard_set::ShardSet;
 use crate::sys::{has_net_raw, is_closed};
 use crate::time::Instant;
@@ -98,6 +98,8 @@ impl fmt::Debug for Core {
 pub(crate) struct Notices {
     /// Shards with driver threads that wait for queued items.
     pub(crate) wakes: ShardSet,
+    /// Completion queues to notify. Drivers that wait for them are woken too.
+    pub(crate) due: DueRings,
     /// The port's descriptors have changed.
     pub(crate) moved: bool,
     /// Tasks to wake: they may use the device at once.
@@ -512,7 +514,7 @@ impl Core {
         received
     }
 
-    /// Moves completions to their rings and events to their owners, and announces due queues.
+    /// Moves completions to their rings and events to their owners. Due queues are announced when the lock is free.
     pub(crate) fn deliver(&mut self, now: Instant) {
         if self.delayed_ack.policy() == AckPolicy::BeforeCompletion {
             self.transmit(now);
@@ -524,7 +526,7 @@ impl Core {
             }
             // A woken thread may compute for long, so the acknowledgement goes first.
             self.transmit(now);
-            self.wakes |= self.rings.announce();
+            self.rings.announce_when_unlocked();
         }
     }
 
@@ -607,11 +609,6 @@ impl Core {
         !self.batch.is_empty() || self.engine.wants_to_transmit()
     }
 
-    /// Removes the calling thread, which drives these shards, from those to wake.
-    pub(crate) fn skip_driver_wake(&mut self, shard: ShardSet) {
-        self.wakes = self.wakes.without(shard);
-    }
-
     /// Returns whether there are notices.
     pub(crate) fn has_notices(&self) -> bool {
         !self.wakes.is_empty()
@@ -625,6 +622,7 @@ impl Core {
     pub(crate) fn take_notices(&mut self) -> Option<Notices> {
         self.has_notices().then(|| Notices {
             wakes: std::mem::take(&mut self.wakes),
+            due: self.rings.take_ready(),
             moved: std::mem::take(&mut self.descriptors_changed),
             wakers: self.rings.take_wakers(),
             ended_waiters: self.rings.take_waiters(),

@@ -35,7 +35,9 @@
 //! One of the waiting threads is the driver of the device. The others are passengers and sleep on their queues. While
 //! there are passengers, the device's thread stays on the socket, so that it can take over when the driver leaves.
 //! Tasks, and threads that sleep on the descriptors of completion channels ([`Shard::register_waiter`]), never drive:
-//! while no other thread is on the socket, the device's thread is. But a program may leave a queue armed for ever and
+//! while no other thread is on the socket, the device's thread is. The channel of a program that blocks in
+//! `ibv_get_cq_event` registers nothing when a queue is armed: the program is about to drive, and would compete with the
+//! device's thread. But a program may leave a queue armed for ever and
 //! poll others meanwhile, as UCX does. Each packet would wake the thread, and a polling thread would have taken it. So
 //! after [`MAX_LATE_WAKEUPS`] wake-ups in a row, each just after a new turn of another thread, and without a new
 //! registration, the thread goes to Watch. It stays there while turns are taken, and checks every millisecond.
@@ -466,15 +468,14 @@ impl Shard {
             let now = clock::now();
             self.record_turn(now);
             let found = core.turn(now);
-            // This thread need not be woken for items that it has found itself.
-            core.skip_driver_wake(self.set());
             let over = until.is_some_and(|until| until <= now);
             let may_sleep = found != PollOutcome::Work && queue.is_empty() && !over;
             let sleep_until = core.deadline(now).into_iter().chain(until).min();
             if may_sleep {
                 self.driver.sleep.set(Some(sleep_until.unwrap_or(AtomicDeadline::NEVER)));
             }
-            self.release(core, now);
+            // This thread need not be woken for items that it has found itself.
+            self.release_except(self.set(), core, now);
             if let Some(item) = queue.pop() {
                 self.driver.sleep.set(None);
                 return Ok(WaitOutcome::Item(item));

@@ -191,6 +191,30 @@ mod tests {
     }
 
     #[test]
+    fn the_descriptor_shows_only_what_drivers_leave() {
+        let event_fd = Arc::new(EventFd::open().unwrap());
+        let readable = || wait_readable(&[event_fd.as_fd()], Some(Duration::ZERO)).unwrap();
+        let queue = Queue::new(4);
+        queue.export(&event_fd);
+        let [first, second] = [0, 1].map(ShardSet::of);
+        queue.set_driven(first, true);
+        queue.set_driven(second, true);
+        assert_eq!(queue.push(1), PushOutcome::Waking(first | second));
+        queue.push(2);
+        queue.set_driven(second, false);
+        assert!(!readable(), "a driver is still there");
+        assert_eq!(queue.pop(), Some(1));
+        queue.set_driven(first, false);
+        assert!(readable(), "it has left one item");
+        assert_eq!((queue.pop(), readable()), (Some(2), false));
+        queue.set_driven(first, true);
+        queue.push(3);
+        assert_eq!(queue.pop(), Some(3));
+        queue.set_driven(first, false);
+        assert!(!readable(), "it has left nothing");
+    }
+
+    #[test]
     fn blocked_consumer_gets_an_item_or_the_end_of_the_queue() {
         let queue = Queue::new(4);
         thread::scope(|scope| {

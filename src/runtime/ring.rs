@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::runtime::moderation::{Moderation, ModerationAction, Moderator};
@@ -20,18 +20,24 @@ pub(crate) trait Announce: Send + Sync {
     /// Notifies the channel. Returns the shards with drivers that wait for it.
     fn announce(&self) -> ShardSet;
 
-    /// Returns whether a thread waits for the notification through a descriptor.
-    fn is_exported(&self) -> bool;
+    /// Returns whether a thread may wait for the notification at a descriptor, so that it does not drive the device.
+    fn needs_waiter(&self) -> bool;
 
     /// Closes the channel of a failed device.
     fn close(&self);
 }
+
+/// No completion is in the queue that an announcement covers.
+const NONE_ANNOUNCED: u64 = u64::MAX;
 
 /// Completions from the device to the application.
 pub(crate) struct Ring {
     pub(crate) completions: Queue<TimestampedCompletion>,
     request: NotifyRequest,
     announce: Option<Box<dyn Announce>>,
+    /// Number of completions that the program had taken when the queue was announced last. [`NONE_ANNOUNCED`] if it had
+    /// taken all.
+    taken_at_announcement: AtomicU64,
     /// Moderation of the armed completions, of all shards.
     moderator: Mutex<Moderator>,
     /// Shards that add completions.
@@ -94,6 +100,7 @@ impl Ring {
             completions: Queue::new(depth),
             request: NotifyRequest::new(),
             announce,
+            taken_at_announcement: AtomicU64::new(NONE_ANNOUNCED),
             moderator: Mutex::default(),
             feeders: SharedShardSet::default(),
             waiter_shards: SharedShardSet::default(),
@@ -153,12 +160,32 @@ impl Ring {
     /// counts. Returns the shards at which the caller registers a waiter on the descriptor.
     pub(crate) fn arm(&self, armed: Armed) -> ShardSet {
         self.request.arm(armed);
-        let exported = self.announce.as_ref().is_some_and(|announce| announce.is_exported());
-        if exported { self.waiter_shards.insert(self.feeders()) } else { ShardSet::EMPTY }
+        let needs_waiter = self.announce.as_ref().is_some_and(|announce| announce.needs_waiter());
+        if needs_waiter { self.waiter_shards.insert(self.feeders()) } else { ShardSet::EMPTY }
+    }
+
+    /// Returns the number of completions of the armed kind that were added before the queue was armed, and that the
+    /// program may not know of: it has taken completions since the last announcement. If it has not, it is about to.
+    pub(crate) fn missed(&self) -> u32 {
+        if self.completions.is_empty() {
+            return 0;
+        }
+        let announced_at = self.taken_at_announcement.load(Ordering::Relaxed);
+        if self.completions.taken().is_none_or(|taken| taken == announced_at) {
+            return 0;
+        }
+        let missed = match self.request.get() {
+            Armed::Any => self.completions.count(|_| true),
+            Armed::Solicited => self.completions.count(|stamped| stamped.solicited),
+            Armed::No => 0,
+        };
+        u32::try_from(missed).unwrap_or(u32::MAX)
     }
 
     /// Notifies the channel. Returns the shards with drivers that wait for it.
     pub(crate) fn announce(&self) -> ShardSet {
+        let taken = self.completions.taken().unwrap_or(NONE_ANNOUNCED);
+        self.taken_at_announcement.store(taken, Ordering::Relaxed);
         self.announce.as_ref().map_or(ShardSet::EMPTY, |announce| announce.announce())
     }
 

@@ -14,12 +14,25 @@ use crate::sync::Mutex;
 use crate::time::Instant;
 use crate::transport::work::Completion;
 
+/// Completion queues to notify.
+#[derive(Debug, Default)]
+pub(crate) struct DueRings(SmallVec<[Arc<Ring>; 4]>);
+
+impl DueRings {
+    /// Notifies them. Returns the shards with drivers that wait for them.
+    pub(crate) fn announce(&self) -> ShardSet {
+        self.0.iter().fold(ShardSet::EMPTY, |wakes, ring| wakes | ring.announce())
+    }
+}
+
 /// Completion queues of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     slots: Vec<Option<Slot>>,
     /// Queues to notify now.
-    due: SmallVec<[Arc<Ring>; 4]>,
+    due: DueRings,
+    /// Queues to notify when the device's lock is free: a woken thread needs it at once.
+    ready: DueRings,
     /// Shards at which a waiter on a channel's descriptor is registered, for each queue that is notified now or
     /// removed.
     waiters: SmallVec<[ShardSet; 4]>,
@@ -128,9 +141,10 @@ impl Rings {
         }
     }
 
-    /// Returns whether [`take_wakers`](Self::take_wakers) or [`take_waiters`](Self::take_waiters) returns anything.
+    /// Returns whether [`take_ready`](Self::take_ready), [`take_wakers`](Self::take_wakers) or
+    /// [`take_waiters`](Self::take_waiters) returns anything.
     pub(crate) fn has_notices(&self) -> bool {
-        !self.waiters.is_empty() || !self.wakers.is_empty()
+        self.has_ready() || !self.waiters.is_empty() || !self.wakers.is_empty()
     }
 
     /// Returns the shards at which waiters unregister: their queues are notified or removed.
@@ -151,6 +165,14 @@ impl Rings {
         }
     }
 
+    /// Notifies a queue that was armed after completions had been added, if the program may not know of them.
+    pub(crate) fn announce_missed(&mut self, now: Instant, id: CqId) {
+        let missed = self.get(id).map_or(0, |ring| ring.missed());
+        if missed > 0 {
+            self.add_pending(now, id, missed);
+        }
+    }
+
     /// Notifies a queue, or schedules its notification.
     fn add_pending(&mut self, now: Instant, id: CqId, more: u32) {
         let Some(slot) = self.slot(id) else { return };
@@ -161,7 +183,7 @@ impl Rings {
                 let ring = Arc::clone(&slot.ring);
                 // Another shard may have notified it already.
                 if self.disarm(&ring) {
-                    self.due.push(ring);
+                    self.due.0.push(ring);
                 }
             }
         }
@@ -188,18 +210,24 @@ impl Rings {
         }
     }
 
-    /// Returns whether [`announce`](Self::announce) has something to do.
+    /// Returns whether there are due queues.
     pub(crate) fn is_due(&self) -> bool {
-        !self.due.is_empty()
+        !self.due.0.is_empty()
     }
 
-    /// Notifies due queues. Returns the shards with drivers that wait for them.
-    pub(crate) fn announce(&mut self) -> ShardSet {
-        let mut wakes = ShardSet::EMPTY;
-        while let Some(ring) = self.due.pop() {
-            wakes |= ring.announce();
-        }
-        wakes
+    /// Leaves due queues to [`take_ready`](Self::take_ready).
+    pub(crate) fn announce_when_unlocked(&mut self) {
+        self.ready.0.append(&mut self.due.0);
+    }
+
+    /// Returns whether [`take_ready`](Self::take_ready) returns any.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.0.is_empty()
+    }
+
+    /// Returns the queues to notify when the device's lock is free.
+    pub(crate) fn take_ready(&mut self) -> DueRings {
+        std::mem::take(&mut self.ready)
     }
 
     /// Closes the queues of a failed device.
@@ -253,7 +281,8 @@ mod tests {
                     self.rings.put(now, self.id, [completion(solicited)].into_iter());
                 }
                 while self.rings.is_due() {
-                    self.rings.announce();
+                    self.rings.announce_when_unlocked();
+                    self.rings.take_ready().announce();
                     announced.push(us);
                     self.ring.arm(armed);
                 }
@@ -345,6 +374,7 @@ mod tests {
         b.core.turn(now);
         assert_eq!((b.log(), b.core.deadline(now)), (vec!["rx".into(), "tx 1".into()], Some(over)));
         b.core.turn(over);
+        b.announce();
         assert_eq!((b.log(), b.core.deadline(over)), (vec!["announce".into()], None));
     }
 }

@@ -265,7 +265,17 @@ impl Shard {
     }
 
     /// Unlocks, and wakes a thread that sleeps beyond the next deadline, or although there is something to receive.
-    pub(super) fn release(&self, mut core: MutexGuard<'_, Core>, now: Instant) {
+    pub(super) fn release(&self, core: MutexGuard<'_, Core>, now: Instant) {
+        self.release_except(ShardSet::EMPTY, core, now);
+    }
+
+    /// As [`release`](Self::release), but wakes no driver of these shards: they are awake.
+    pub(super) fn release_except(
+        &self,
+        awake: ShardSet,
+        mut core: MutexGuard<'_, Core>,
+        now: Instant,
+    ) {
         self.last_time.store(now.as_nanos(), Ordering::Relaxed);
         let has_exit_work = core.has_waiting_posts() || core.has_connections();
         self.has_exit_work.store(has_exit_work, Ordering::Relaxed);
@@ -279,7 +289,7 @@ impl Shard {
         }
         drop(core);
         if let Some(notices) = notices {
-            self.deliver_notices(notices);
+            self.deliver_notices(notices, awake);
         }
         if overslept {
             self.wake_sleeper();
@@ -295,8 +305,9 @@ impl Shard {
         self.last_time.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    fn deliver_notices(&self, notices: Notices) {
-        let Notices { wakes, moved, wakers, ended_waiters, port_closed, cm_events, first_packets } =
+    fn deliver_notices(&self, notices: Notices, awake: ShardSet) {
+        let wakes = (notices.wakes | notices.due.announce()).without(awake);
+        let Notices { moved, wakers, ended_waiters, port_closed, cm_events, first_packets, .. } =
             notices;
         for waiting in ended_waiters {
             self.each(waiting, Self::unregister_waiter);
@@ -600,7 +611,7 @@ pub(super) mod tests {
             ShardSet::EMPTY
         }
 
-        fn is_exported(&self) -> bool {
+        fn needs_waiter(&self) -> bool {
             false
         }
 

@@ -156,7 +156,7 @@ impl Announce for Log {
         ShardSet::EMPTY
     }
 
-    fn is_exported(&self) -> bool {
+    fn needs_waiter(&self) -> bool {
         false
     }
 
@@ -266,5 +266,12 @@ impl End {
     /// Returns the calls of its port since the last call of this.
     pub(crate) fn log(&self) -> Vec<String> {
         std::mem::take(&mut self.wire.lock().unwrap().log)
+    }
+
+    /// Makes the announcements that follow the release of the lock.
+    pub(crate) fn announce(&mut self) {
+        if let Some(notices) = self.core.take_notices() {
+            notices.due.announce();
+        }
     }
 }

@@ -17,7 +17,9 @@
 //!   thread has taken the item, it sleeps again.
 //! - If there is more than one item for more than one consumer, all are woken. How many of the items have a consumer that
 //!   an earlier push has woken is not known.
-//! - The descriptor is readable while the queue has items: both change under the lock. A closed queue leaves it readable.
+//! - The descriptor is readable while the queue has items and no consumer that drives the device: all three change under
+//!   the lock. Such a consumer takes an item before it leaves, and saves two system calls. A closed queue leaves the
+//!   descriptor readable.
 //!
 //! A consumer that polls reads the number of items without the lock (`ItemCount`, in `notify`).
 
@@ -65,6 +67,8 @@ pub(crate) struct BlockingQueue<T, S, D, W> {
 struct State<T, D, W> {
     items: VecDeque<T>,
     capacity: usize,
+    /// The number of items that were put in until now.
+    added: u64,
     /// The number of consumers that block.
     blocked: usize,
     drivers: W,
@@ -81,7 +85,7 @@ impl<T, D, W> State<T, D, W> {
     }
 }
 
-impl<T, S: Sleepers, D: Signal, W: Copy + Default> BlockingQueue<T, S, D, W> {
+impl<T, S: Sleepers, D: Signal, W: Copy + Default + PartialEq> BlockingQueue<T, S, D, W> {
     /// Room that is allocated at once. A longer queue grows.
     const MIN_ROOM: usize = 1024;
 
@@ -90,6 +94,7 @@ impl<T, S: Sleepers, D: Signal, W: Copy + Default> BlockingQueue<T, S, D, W> {
         let state = State {
             items: VecDeque::with_capacity(capacity.min(Self::MIN_ROOM)),
             capacity,
+            added: 0,
             blocked: 0,
             drivers: W::default(),
             descriptor: None,
@@ -132,6 +137,17 @@ impl<T, S: Sleepers, D: Signal, W: Copy + Default> BlockingQueue<T, S, D, W> {
     /// Whether the queue has no items. Reads one word, without the lock.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.is_zero()
+    }
+
+    /// Returns the number of items that were taken until now, or `None` from an empty queue.
+    pub(crate) fn taken(&self) -> Option<u64> {
+        let state = self.lock();
+        (!state.items.is_empty()).then(|| state.added - state.items.len() as u64)
+    }
+
+    /// Returns the number of items for which `is_counted` returns true.
+    pub(crate) fn count(&self, is_counted: impl Fn(&T) -> bool) -> usize {
+        self.lock().items.iter().filter(|item| is_counted(item)).count()
     }
 
     /// Takes the oldest item.
@@ -200,6 +216,7 @@ impl<T, S: Sleepers, D: Signal, W: Copy + Default> BlockingQueue<T, S, D, W> {
     pub(crate) fn change_drivers(&self, change: impl FnOnce(W) -> W) {
         let mut state = self.lock();
         state.drivers = change(state.drivers);
+        show_items(&mut state);
     }
 
     /// Wakes the consumers that block, now and later: no item will come.
@@ -212,12 +229,13 @@ impl<T, S: Sleepers, D: Signal, W: Copy + Default> BlockingQueue<T, S, D, W> {
         }
     }
 
-    /// Makes `descriptor` readable while the queue has items, from now on. The first descriptor stays.
+    /// Makes `descriptor` readable while the queue has items that no driver takes, from now on. The first descriptor
+    /// stays.
     pub(crate) fn export(&self, descriptor: &Arc<D>) {
         if !self.is_exported() {
             let mut state = self.lock();
             state.descriptor.get_or_insert_with(|| Arc::clone(descriptor));
-            after_insertion(&mut state);
+            show_items(&mut state);
             self.is_exported.store(true, Ordering::Release);
         }
     }
@@ -242,11 +260,12 @@ impl<T, S: Sleepers, D: Signal, W: Copy + Default> BlockingQueue<T, S, D, W> {
     }
 }
 
-/// Makes the descriptor readable, if the queue has one and items.
-fn after_insertion<T, D: Signal, W>(state: &mut State<T, D, W>) {
+/// Makes the descriptor readable, if the queue has one, and items that no driver takes.
+fn show_items<T, D: Signal, W: Default + PartialEq>(state: &mut State<T, D, W>) {
     if let Some(descriptor) = &state.descriptor
         && !state.is_readable
         && !state.items.is_empty()
+        && state.drivers == W::default()
     {
         descriptor.ring();
         state.is_readable = true;
@@ -261,7 +280,7 @@ pub(crate) struct Filling<'q, T, S, D, W> {
     queue: &'q BlockingQueue<T, S, D, W>,
 }
 
-impl<T, S: Sleepers, D: Signal, W: Copy + Default> Filling<'_, T, S, D, W> {
+impl<T, S: Sleepers, D: Signal, W: Copy + Default + PartialEq> Filling<'_, T, S, D, W> {
     /// Puts an item in. A full queue drops its oldest item if `may_drop_oldest`; otherwise it does not change, and this
     /// returns false.
     pub(crate) fn push(&mut self, item: T, may_drop_oldest: bool) -> bool {
@@ -272,6 +291,7 @@ impl<T, S: Sleepers, D: Signal, W: Copy + Default> Filling<'_, T, S, D, W> {
             self.state.items.pop_front();
         }
         self.state.items.push_back(item);
+        self.state.added += 1;
         true
     }
 
@@ -284,7 +304,7 @@ impl<T, S: Sleepers, D: Signal, W: Copy + Default> Filling<'_, T, S, D, W> {
             1 => queue.sleepers.wake_one(),
             _ => queue.sleepers.wake_all(),
         }
-        after_insertion(state);
+        show_items(state);
         state.drivers
     }
 }

@@ -1,6 +1,7 @@
 //! Completion channels.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ use crate::verbs::{Context, Error};
 /// # a.post_send(SendRequest::write(1, SendData::inline(b""), RemoteAddr::default()).signaled())?;
 /// let completion = loop {
 ///     cq.req_notify(false);
-///     // Completions that precede the arming are not announced, so poll first.
+///     // Not all completions that precede the arming are announced, so poll first.
 ///     if let Some(completion) = cq.poll_one() {
 ///         break completion;
 ///     }
@@ -49,10 +50,48 @@ pub struct CompletionChannel {
 
 #[derive(Debug)]
 struct ChannelInner {
-    announced: Arc<Queue<Weak<CqInner>>>,
+    announcements: Arc<Announcements>,
     event_fd: Arc<EventFd>,
     users: Users,
     context: Arc<ContextInner>,
+}
+
+/// Announced completion queues, and how the program waits for them.
+#[derive(Debug)]
+struct Announcements {
+    announced: Queue<Weak<CqInner>>,
+    /// Number of waits in a row that have found an announcement, up to [`WAITS_AT_DESCRIPTOR`]. That is its value in the
+    /// beginning, too.
+    waits_with_announcement: AtomicU8,
+}
+
+/// Number of waits in a row that find an announcement, after which the program is taken to wait at the descriptor. A
+/// program that blocks in its waits finds one now and then, if its peer is fast.
+const WAITS_AT_DESCRIPTOR: u8 = 16;
+
+impl Announcements {
+    fn new() -> Self {
+        Self {
+            // Completion queues announce themselves once each time they are armed.
+            announced: Queue::new(usize::MAX),
+            waits_with_announcement: AtomicU8::new(WAITS_AT_DESCRIPTOR),
+        }
+    }
+
+    /// Reports that a wait begins.
+    fn wait_begins(&self, timeout: Option<Duration>) {
+        let blocks = self.announced.is_empty() && timeout != Some(Duration::ZERO);
+        let before = self.waits_with_announcement.load(Ordering::Relaxed);
+        let waits = if blocks { 0 } else { WAITS_AT_DESCRIPTOR.min(before + 1) };
+        self.waits_with_announcement.store(waits, Ordering::Relaxed);
+    }
+
+    /// Returns whether the program may wait at the descriptor. Otherwise it blocks in its waits, and so it drives the
+    /// device itself.
+    fn may_wait_at_descriptor(&self) -> bool {
+        let waits = self.waits_with_announcement.load(Ordering::Relaxed);
+        self.announced.is_exported() && waits == WAITS_AT_DESCRIPTOR
+    }
 }
 
 impl CompletionChannel {
@@ -69,7 +108,7 @@ impl CompletionChannel {
 
     /// Returns the part of a completion queue that announces it on this channel.
     pub(super) fn announcer(&self, cq: Weak<CqInner>) -> Box<dyn Announce> {
-        Box::new(Announcer { announced: Arc::clone(&self.inner.announced), cq })
+        Box::new(Announcer { announcements: Arc::clone(&self.inner.announcements), cq })
     }
 
     /// Waits until a completion queue is announced. `None` waits without limit.
@@ -78,12 +117,13 @@ impl CompletionChannel {
         timeout: Option<Duration>,
         on_signal: OnSignal,
     ) -> Result<Arc<CqInner>, Error> {
-        let ChannelInner { announced, context, .. } = &*self.inner;
+        let ChannelInner { announcements, context, .. } = &*self.inner;
+        announcements.wait_begins(timeout);
         let until = timeout.map(|timeout| now() + timeout);
         let what = "announcement";
         loop {
             let shards = &context.device.shards;
-            let cq = match shards.wait(ShardSet::ALL, announced, until, on_signal)? {
+            let cq = match shards.wait(ShardSet::ALL, &announcements.announced, until, on_signal)? {
                 WaitOutcome::Item(cq) => cq,
                 WaitOutcome::Ended => return Err(Error::timeout(what, timeout)),
                 WaitOutcome::Interrupted => return Err(Error::Interrupted { what }),
@@ -108,7 +148,7 @@ impl CompletionChannel {
 
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.announced.export(&self.inner.event_fd);
+        self.inner.announcements.announced.export(&self.inner.event_fd);
         self.inner.event_fd.as_fd()
     }
 }
@@ -121,21 +161,21 @@ impl AsRawFd for CompletionChannel {
 }
 
 struct Announcer {
-    announced: Arc<Queue<Weak<CqInner>>>,
+    announcements: Arc<Announcements>,
     cq: Weak<CqInner>,
 }
 
 impl Announce for Announcer {
     fn announce(&self) -> ShardSet {
-        self.announced.push(Weak::clone(&self.cq)).wakes()
+        self.announcements.announced.push(Weak::clone(&self.cq)).wakes()
     }
 
-    fn is_exported(&self) -> bool {
-        self.announced.is_exported()
+    fn needs_waiter(&self) -> bool {
+        self.announcements.may_wait_at_descriptor()
     }
 
     fn close(&self) {
-        self.announced.close();
+        self.announcements.announced.close();
     }
 }
 
@@ -150,12 +190,42 @@ impl Context {
         let event_fd = EventFd::open().map_err(|source| Error::Os { what: "eventfd", source })?;
         Ok(CompletionChannel {
             inner: Arc::new(ChannelInner {
-                // Completion queues announce themselves once each time they are armed.
-                announced: Arc::new(Queue::new(usize::MAX)),
+                announcements: Arc::new(Announcements::new()),
                 event_fd: Arc::new(event_fd),
                 users: Users::default(),
                 context: Arc::clone(&self.inner),
             }),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_may_wait_at_the_descriptor_until_it_blocks_here() {
+        let announcements = Announcements::new();
+        assert!(!announcements.may_wait_at_descriptor(), "it has no descriptor");
+        announcements.announced.export(&Arc::new(EventFd::open().unwrap()));
+        assert!(announcements.may_wait_at_descriptor());
+        let wait = |is_announced, timeout| {
+            if is_announced {
+                announcements.announced.push(Weak::new());
+            }
+            announcements.wait_begins(timeout);
+            announcements.announced.pop();
+            announcements.may_wait_at_descriptor()
+        };
+        let without_limit = None;
+        assert!(
+            wait(true, without_limit) && wait(false, Some(Duration::ZERO)),
+            "these do not block"
+        );
+        assert!(!wait(false, without_limit) && !wait(false, Some(Duration::from_secs(1))));
+        for _ in 1..WAITS_AT_DESCRIPTOR {
+            assert!(!wait(true, without_limit), "its peer may be fast");
+        }
+        assert!(wait(true, without_limit));
     }
 }

@@ -262,14 +262,24 @@ impl CompletionQueue {
     }
 
     /// Arms the queue: its channel announces the next completion, or with `solicited_only` the next that is an error
-    /// or solicited by the peer. Completions already in the queue are not announced, so the program must poll again
-    /// after this call (`ibv_req_notify_cq(3)`).
+    /// or solicited by the peer.
+    ///
+    /// Completions that were added just before this call are announced too if the program has polled since the last
+    /// announcement, so that a program which polls, arms and sleeps misses none. ConnectX adapters do the same; `rdma_rxe`
+    /// and other adapters need not (IBTA 11.4.2.2), so a portable program polls again after this call.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn req_notify(&self, solicited_only: bool) {
         let armed = if solicited_only { Armed::Solicited } else { Armed::Any };
         let waiting = self.inner.ring.arm(armed);
         if !waiting.is_empty() {
             self.inner.context.device.shards.register_waiter(waiting);
+        }
+        if self.inner.ring.missed() > 0 {
+            // A failed device announces nothing more.
+            let _ = self.inner.context.device.shards.first().with(|core, now| {
+                core.rings.announce_missed(now, self.inner.id);
+                core.deliver(now);
+            });
         }
     }
 

@@ -114,6 +114,43 @@ fn arming_for_all_overrides_solicited_only() {
     channel.wait(WAIT_LIMIT).unwrap();
 }
 
+/// A program polls, arms the queue and sleeps, and a message comes in between.
+#[test]
+fn arming_announces_completions_since_the_last_poll() {
+    let (a, b, channel) = announced_pair();
+    (0..6).for_each(|i| b.recv(i, 0..64));
+    let receive = |send: SendRequest| {
+        a.run(send);
+        // The completion is in the queue when the device's lock is free.
+        b.qp.state().unwrap();
+    };
+    let message = |i| SendRequest::send(i, SendData::inline(b"x"));
+    let is_announced = |limit| channel.wait(limit).is_ok();
+    receive(message(0));
+    b.cq.req_notify(false);
+    assert!(is_announced(WAIT_LIMIT), "the program has not polled yet");
+    receive(message(1));
+    b.cq.req_notify(false);
+    assert!(!is_announced(Duration::ZERO), "it is about to poll because of the announcement");
+    receive(message(2));
+    assert!(is_announced(WAIT_LIMIT), "armed");
+    assert_eq!([b.end(), b.end(), b.end()].map(|(wr_id, _)| wr_id), [0, 1, 2]);
+    b.cq.req_notify(true);
+    receive(message(3));
+    assert!(!is_announced(Duration::ZERO), "not solicited");
+    receive(message(4).solicited());
+    assert!(is_announced(WAIT_LIMIT), "solicited");
+    assert_eq!(b.end().0, 3);
+    b.cq.req_notify(true);
+    assert!(is_announced(WAIT_LIMIT), "a solicited one has been left");
+    assert_eq!(b.end().0, 4);
+    receive(message(5));
+    b.cq.req_notify(true);
+    assert!(!is_announced(Duration::ZERO), "the one that has been left is not solicited");
+    b.cq.req_notify(false);
+    assert!(is_announced(WAIT_LIMIT), "the wider request");
+}
+
 #[test]
 fn channel_descriptor_is_readable_while_announcements_are_pending() {
     let (a, b, channel) = announced_pair();

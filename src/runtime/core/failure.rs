@@ -18,6 +18,8 @@ impl Core {
             // The panic may have left one queue pair in an inconsistent state. The others are flushed.
             let _ = catch_unwind(AssertUnwindSafe(|| self.flush_failed(now, qpn)));
         }
+        // Before the queues are closed.
+        self.wakes |= self.rings.take_ready().announce();
         self.report_to_contexts(AsyncEvent::DeviceFatal);
     }
 
@@ -33,7 +35,7 @@ impl Core {
         // In RESET, the one state without a transition to ERR, there is nothing to flush.
         let _ = self.engine.modify_qp(now, qpn, &QpAttr::to(QpState::Err), |_, wanted| wanted);
         self.move_completions(now);
-        self.wakes |= self.rings.announce();
+        self.rings.announce_when_unlocked();
     }
 }
 

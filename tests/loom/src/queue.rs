@@ -18,6 +18,10 @@ pub(crate) const MODELS: &[Model] = &[
     ("queue: close wakes all consumers", close_wakes_all_consumers),
     ("queue: the descriptor wakes a consumer", descriptor_wakes_a_consumer),
     ("queue: the descriptor is readable while there are items", descriptor_follows_the_items),
+    (
+        "queue: the descriptor shows an item that a driver leaves",
+        descriptor_shows_what_a_driver_leaves,
+    ),
 ];
 
 /// A futex: a number, and threads that sleep until it changes.
@@ -180,5 +184,22 @@ fn descriptor_follows_the_items() {
     producer.join().unwrap();
     assert!(descriptor.is_set(), "an item that the descriptor does not show");
     queue.pop_into(&mut out, 2);
+    assert!(!descriptor.is_set(), "a descriptor that stays readable");
+}
+
+fn descriptor_shows_what_a_driver_leaves() {
+    let queue = queue();
+    let descriptor = std::sync::Arc::new(Event::new());
+    queue.export(&descriptor);
+    queue.change_drivers(|_| 1);
+    let producer = thread::spawn({
+        let queue = Arc::clone(&queue);
+        move || push(&queue, 1)
+    });
+    // The driver found no item in its last look, and its time is over.
+    queue.change_drivers(|_| 0);
+    descriptor.wait();
+    assert_eq!(queue.pop(), Some(1));
+    producer.join().unwrap();
     assert!(!descriptor.is_set(), "a descriptor that stays readable");
 }
