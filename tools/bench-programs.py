@@ -5,8 +5,8 @@
     tools/bench-programs.py --rounds 5
     tools/bench-programs.py --only UCX --json
 
-Debian's perftest, UCX and Open MPI run under `roce run`, over UDP sockets and through shared memory, in alternation with
-the alternative: `roce perf` with posted lists for perftest, perftest's own exchange of addresses for `-R`, TCP for UCX,
+Debian's perftest, UCX, qperf and Open MPI run under `roce run`, over UDP sockets and through shared memory, in alternation with
+the alternative: `roce perf` with posted lists for perftest, perftest's own exchange of addresses for `-R`, TCP for UCX and qperf,
 the TCP transport of Open MPI, and bare UDP with the datagrams of a message (the example `datagrams`). `-R` needs
 127.0.0.1 for itself: `unshare -n`. Every program runs with its default options but for size, duration and transport. Rows
 are medians, ratios those of the rounds, and more than 1 is faster than the alternative. docs/PERFORMANCE.md has the
@@ -164,6 +164,8 @@ class Ucx:
     size: int
     # Messages in a second, roughly, so that a run takes as long as asked.
     rate: int
+    # Further options of the client, which tells them its server.
+    options: tuple[str, ...] = ()
 
     @property
     def is_latency(self):
@@ -173,7 +175,8 @@ class Ucx:
         port = free_port()
         count = max(200, int(self.rate * seconds))
         program = [*begin, "ucx_perftest", "-p", str(port)]
-        test = ["-t", self.test, "-s", str(self.size), "-n", str(count), "-w", str(max(10, count // 10)), "-f"]
+        test = ["-t", self.test, "-s", str(self.size), "-n", str(count), "-w", str(max(10, count // 10)), "-f",
+                *self.options]
         said = pair(program, [*program, HOST, *test], lambda: listens(port), environment)
         finals = [line.split() for line in said.splitlines() if line.strip()]
         # One row of figures: iterations, three latencies, two bandwidths, two rates.
@@ -189,6 +192,30 @@ class Ucx:
 
     def of_alternative(self, _, seconds):
         return self.measured({"UCX_TLS": UCX_TCP, "UCX_NET_DEVICES": "lo"}, [], seconds)
+
+
+@dataclass
+class Qperf:
+    """A latency test of `qperf`, which sleeps until an event, and the same over TCP."""
+
+    size: int
+    is_latency = True
+
+    def measured(self, begin, seconds, *test):
+        port = free_port()
+        program = [*begin, "qperf", "-lp", str(port)]
+        test = ["-uu", "-t", str(max(1, round(seconds))), "-m", str(self.size), *test, "quit"]
+        said = pair(program, [*program, HOST, *test], lambda: listens(port), {})
+        found = re.search(r"latency\s+=\s+(\d+) ns", said)
+        if found is None:
+            fail(f"qperf has printed no latency:\n{said}")
+        return int(found[1]) / 1000
+
+    def of_program(self, via, seconds):
+        return self.measured(under_roce(via), seconds, "-cm1", "rc_lat")
+
+    def of_alternative(self, _, seconds):
+        return self.measured([], seconds, "tcp_lat")
 
 
 @dataclass
@@ -264,6 +291,9 @@ TESTS = {
     # Over TCP each takes a millisecond.
     **{f"UCX: `ucp_get`, {name}": ("ucx-latencies", Ucx("ucp_get", size, 2_000))
        for size, name in ((64, "64 B"), (4 * KIB, "4 KiB"), (64 * KIB, "64 KiB"))},
+    **{f"asleep: `qperf rc_lat`, {name}": ("asleep-latencies", Qperf(size)) for size, name in ((1, "1 B"), (4 * KIB, "4 KiB"))},
+    **{f"asleep: UCX `tag_lat`, `-E sleep`, {name}": ("asleep-latencies", Ucx("tag_lat", size, 10_000, ("-E", "sleep")))
+       for size, name in ((64, "64 B"), (4 * KIB, "4 KiB"))},
     **{f"Open MPI: ring, {name}": ("mpi-latencies", Mpi(size))
        for size, name in ((8, "8 B"), (4 * KIB, "4 KiB"), (64 * KIB, "64 KiB"), (KIB * KIB, "1 MiB"))},
     **{f"datagrams: `tag_lat`, {name}": ("datagrams-latencies", Datagrams(Ucx("tag_lat", size, rate), message))
@@ -279,7 +309,7 @@ TESTS = {
                                           (64 * KIB, "64 KiB", 8_000, FRAGMENTS_OF_64_KIB + "; 20"),
                                           (KIB * KIB, "1 MiB", 500, "8304/4112 " * 127 + "; 20"))},
 }
-ALTERNATIVES = {"perftest": "`roce perf`", "librdmacm": "without `-R`", "ucx": "TCP", "mpi": "TCP", "datagrams": "bare UDP"}
+ALTERNATIVES = {"perftest": "`roce perf`", "librdmacm": "without `-R`", "ucx": "TCP", "asleep": "TCP", "mpi": "TCP", "datagrams": "bare UDP"}
 
 
 def ports_of(kind):

@@ -12,9 +12,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
-# Two lanes, in each of which a step follows the other. They meet at no lock of cargo, since those of the first are built
-# for debugging (or elsewhere) and those of the second as a release; and while one links or waits for a guest, the other
-# compiles.
+# Two lanes, in each of which a step follows the other; while one links or waits for a guest, the other compiles. The first
+# builds for debugging (or elsewhere), and so do steps of the second that come after that: they compile nothing.
 LANE_OF_TESTS=(format lints tests mutations features loom linkers examples docs memcheck asan tsan fuzz)
 LANE_OF_PROGRAMS=(unprivileged rxe zoo dropin capture speed namespaces pages soak dist)
 BY_NAME=(packages faults old_kernel arm64)
@@ -42,6 +41,9 @@ as_nobody() {
         "$@"
     fi
 }
+
+# The command and the libraries beside it, and the examples, for debugging.
+programs() { cargo build --workspace --features softroce/futures --lib --bins --examples; }
 
 packages() { installed "${PACKAGES[@]}"; }
 
@@ -117,9 +119,9 @@ memcheck() { sanitize memcheck; }
 linkers() {
     local library=$built/debug/libibverbs.so lld gnu
     exported() { objdump -T "$library" | awk '/ DF / && !/\*UND\*/ { print $NF, $(NF - 1) }' | sort; }
-    SOFTROCE_LINKER=bfd cargo build --workspace --features softroce/futures --lib --bins --examples
+    SOFTROCE_LINKER=bfd programs
     gnu=$(exported)
-    cargo build --workspace --features softroce/futures --lib --bins --examples
+    programs
     lld=$(exported)
     diff <(echo "$gnu") <(echo "$lld")
     [ "$(wc -l <<<"$gnu")" -gt 500 ]
@@ -143,7 +145,7 @@ examples() {
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps; }
 
 # What our packets look like to tshark, and to an ICRC checker that shares no code with us.
-capture() { cargo test --release --workspace --features softroce/futures --test tshark -- --ignored; }
+capture() { cargo test --workspace --features softroce/futures --test tshark -- --ignored; }
 
 # Only whether something is badly wrong: docs/PERFORMANCE.md has what it can do.
 speed() {
@@ -159,8 +161,7 @@ fuzz() { fuzz/run.sh --seconds 20 --seed 1; }
 
 # Paths that are as bad as a test needs them, between network namespaces.
 namespaces() {
-    cargo test --release --workspace --features softroce/futures --test namespaces -- --ignored
-    cargo test --workspace --features softroce/futures --lib --test verbs -- --ignored
+    cargo test --workspace --features softroce/futures --lib --test verbs --test namespaces -- --ignored
 }
 
 # The main command of the README, as its reader runs it.
@@ -178,12 +179,12 @@ unprivileged() {
 # Programs of Debian's packages, unchanged, on our libibverbs.
 dropin() {
     installed "${DROPIN_PACKAGES[@]}"
-    cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
-    cargo test --release --workspace --features softroce/futures --test dropin -- --ignored
+    programs
+    cargo test --workspace --features softroce/futures --test dropin -- --ignored
     local bin
     bin=$(mktemp -d)
     trap 'rm -rf "$bin"' RETURN
-    cp "$built"/release/{roce,lib{ibverbs,softroce_paths}.so} "$bin"
+    cp "$built"/debug/{roce,lib{ibverbs,softroce_paths}.so} "$bin"
     chmod -R a+rX "$bin"
     as_nobody "$bin/roce" run -- ibv_devinfo -v
 }
@@ -201,8 +202,8 @@ zoo() {
 # The console blocks of the pages, which must print what the pages show, and the page of `roce analyze` in a browser.
 pages() {
     installed "${PAGES_PACKAGES[@]}"
-    cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
-    cargo test --release --workspace --features softroce/futures --test pages --test browser -- --ignored --nocapture
+    programs
+    cargo test --workspace --features softroce/futures --test pages --test browser -- --ignored --nocapture
 }
 
 # Objects that come and go and programs that are killed, for less than two minutes: nothing is left of them.
