@@ -382,9 +382,10 @@ What programs do on any adapter, and surprises here:
   so that each is a system call at both ends; half of the time passes in those calls (perf, with 8000 messages: 0.5 to 0.7 of
   TCP; the run here is shorter and has the start in it). Over RC, which UCX prefers, a message leaves in bursts. `rstream`
   writes 64 KiB a call, and TCP moves such streams 1.6 times as fast as bare UDP ([limits of UDP](PERFORMANCE.md#programs-of-other-projects)); a quarter of the
-  time, and over shared memory 37 %, it compares bytes. The latency of `qperf` is that of waking up a process that sleeps until
-  an event, over TCP as here: over shared memory 89 % of the time is the kernel's, a quarter of it without work, and 7 % the
-  library's.
+  time, and over shared memory 37 %, it compares bytes. The latencies of `qperf` and of `ucx_perftest`
+  asleep are those of waking up processes that sleep until an event, over TCP as here. Of the time of `qperf` six tenths are the
+  kernel's, and three tenths the library's. UCX sleeps in `epoll_wait`, so each message wakes a thread of the device and then
+  the process: on two processors its latency is 0.5 or 3 times that of TCP from run to run.
 - Beside eight busy processes (`tools/zoo.py --starts 20 --load 8`) all of 20 starts of Ceph ended well, after 29 to 33 s, and
   all of NIXL, after 2 to 27 s. NIXL polls under a spin lock: a thread that loses its processor there leaves the others
   spinning for a time slice of the busy processes.
