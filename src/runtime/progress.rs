@@ -37,10 +37,12 @@
 //! Tasks, and threads that sleep on the descriptors of completion channels ([`Shard::register_waiter`]), never drive:
 //! while no other thread is on the socket, the device's thread is. The channel of a program that blocks in
 //! `ibv_get_cq_event` registers nothing when a queue is armed: the program is about to drive, and would compete with the
-//! device's thread. But a program may leave a queue armed for ever and
-//! poll others meanwhile, as UCX does. Each packet would wake the thread, and a polling thread would have taken it. So
-//! after [`MAX_LATE_WAKEUPS`] wake-ups in a row, each just after a new turn of another thread, and without a new
-//! registration, the thread goes to Watch. It stays there while turns are taken, and checks every millisecond.
+//! device's thread.
+//!
+//! A program may leave a queue armed for ever and poll others meanwhile, as UCX does. Each packet would wake the thread, and
+//! a polling thread would have taken it. So after [`MAX_LATE_WAKEUPS`] wake-ups in a row, each just after a new turn of
+//! another thread, and without a new registration, the thread goes to Watch. It stays there while turns are taken, and
+//! checks every millisecond.
 //!
 //! A device with several shards has such a thread for each. A thread that polls a queue which several shards fill takes a
 //! turn of each. A thread that waits for the queue drives one of the shards and registers at the others ([`Shards`]).
