@@ -385,7 +385,7 @@ What programs do on any adapter, and surprises here:
   time, and over shared memory 37 %, it compares bytes. The latencies of `qperf` and of `ucx_perftest`
   asleep are those of waking up processes that sleep until an event, over TCP as here. Of the time of `qperf` six tenths are the
   kernel's, and three tenths the library's. UCX sleeps in `epoll_wait`, so each message wakes a thread of the device and then
-  the process: on two processors its latency is 0.5 or 3 times that of TCP from run to run.
+  the process: on two processors its latency is 0.5 to 4 times that of TCP, from run to run.
 - Beside eight busy processes (`tools/zoo.py --starts 20 --load 8`) all of 20 starts of Ceph ended well, after 29 to 33 s, and
   all of NIXL, after 2 to 27 s. NIXL polls under a spin lock: a thread that loses its processor there leaves the others
   spinning for a time slice of the busy processes.
