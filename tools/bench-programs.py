@@ -5,9 +5,10 @@
     tools/bench-programs.py --rounds 5
     tools/bench-programs.py --only UCX --json
 
-Debian's perftest, UCX, qperf and Open MPI run under `roce run`, over UDP sockets and through shared memory, in alternation with
-the alternative: `roce perf` with posted lists for perftest, perftest's own exchange of addresses for `-R`, TCP for UCX and qperf,
-the TCP transport of Open MPI, and bare UDP with the datagrams of a message (the example `datagrams`). `-R` needs
+Debian's perftest, UCX, qperf and Open MPI run under `roce run`, over UDP sockets and through shared memory, in
+alternation with the alternative: `roce perf` with posted lists for perftest, perftest's own exchange of addresses for
+`-R`, TCP for UCX and qperf, the TCP transport of Open MPI, and bare UDP with the datagrams of a message (the example
+`datagrams`). `-R` needs
 127.0.0.1 for itself: `unshare -n`. Every program runs with its default options but for size, duration and transport. Rows
 are medians, ratios those of the rounds, and more than 1 is faster than the alternative. docs/PERFORMANCE.md has the
 results.
@@ -309,7 +310,8 @@ TESTS = {
                                           (64 * KIB, "64 KiB", 8_000, FRAGMENTS_OF_64_KIB + "; 20"),
                                           (KIB * KIB, "1 MiB", 500, "8304/4112 " * 127 + "; 20"))},
 }
-ALTERNATIVES = {"perftest": "`roce perf`", "librdmacm": "without `-R`", "ucx": "TCP", "asleep": "TCP", "mpi": "TCP", "datagrams": "bare UDP"}
+ALTERNATIVES = {"perftest": "`roce perf`", "librdmacm": "without `-R`", "ucx": "TCP", "asleep": "TCP", "mpi": "TCP",
+                "datagrams": "bare UDP"}
 
 
 def ports_of(kind):

@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
 # Two lanes, in each of which a step follows the other; while one links or waits for a guest, the other compiles. The first
-# builds for debugging (or elsewhere), and so do steps of the second that come after that: they compile nothing.
+# builds for debugging (or elsewhere). The second builds a release, and its later steps run the test programs of the first.
 LANE_OF_TESTS=(format lints tests mutations features loom linkers examples docs memcheck asan tsan fuzz)
 LANE_OF_PROGRAMS=(unprivileged rxe zoo dropin capture speed namespaces pages soak dist)
 BY_NAME=(packages faults old_kernel arm64)

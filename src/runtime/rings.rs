@@ -29,7 +29,7 @@ impl DueRings {
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     slots: Vec<Option<Slot>>,
-    /// Queues to notify now.
+    /// Queues to notify after the acknowledgement has left.
     due: DueRings,
     /// Queues to notify when the device's lock is free: a woken thread needs it at once.
     ready: DueRings,

@@ -60,13 +60,12 @@ struct ChannelInner {
 #[derive(Debug)]
 struct Announcements {
     announced: Queue<Weak<CqInner>>,
-    /// Number of waits in a row that have found an announcement, up to [`WAITS_AT_DESCRIPTOR`]. That is its value in the
-    /// beginning, too.
-    waits_with_announcement: AtomicU8,
+    /// Number of waits in a row that did not block, up to [`WAITS_AT_DESCRIPTOR`]. That is its value in the beginning, too.
+    waits_without_blocking: AtomicU8,
 }
 
-/// Number of waits in a row that find an announcement, after which the program is taken to wait at the descriptor. A
-/// program that blocks in its waits finds one now and then, if its peer is fast.
+/// Number of waits in a row that do not block, after which the program is taken to wait at the descriptor. If its peer is
+/// fast, a program that blocks in its waits finds an announcement now and then.
 const WAITS_AT_DESCRIPTOR: u8 = 16;
 
 impl Announcements {
@@ -74,22 +73,22 @@ impl Announcements {
         Self {
             // Completion queues announce themselves once each time they are armed.
             announced: Queue::new(usize::MAX),
-            waits_with_announcement: AtomicU8::new(WAITS_AT_DESCRIPTOR),
+            waits_without_blocking: AtomicU8::new(WAITS_AT_DESCRIPTOR),
         }
     }
 
     /// Reports that a wait begins.
     fn wait_begins(&self, timeout: Option<Duration>) {
         let blocks = self.announced.is_empty() && timeout != Some(Duration::ZERO);
-        let before = self.waits_with_announcement.load(Ordering::Relaxed);
+        let before = self.waits_without_blocking.load(Ordering::Relaxed);
         let waits = if blocks { 0 } else { WAITS_AT_DESCRIPTOR.min(before + 1) };
-        self.waits_with_announcement.store(waits, Ordering::Relaxed);
+        self.waits_without_blocking.store(waits, Ordering::Relaxed);
     }
 
     /// Returns whether the program may wait at the descriptor. Otherwise it blocks in its waits, and so it drives the
     /// device itself.
     fn may_wait_at_descriptor(&self) -> bool {
-        let waits = self.waits_with_announcement.load(Ordering::Relaxed);
+        let waits = self.waits_without_blocking.load(Ordering::Relaxed);
         self.announced.is_exported() && waits == WAITS_AT_DESCRIPTOR
     }
 }
