@@ -2,12 +2,12 @@
 
 use std::io::{BufReader, Write};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{self, TryRecvError};
 
 use softroce::port::{Direction, Sink};
 use softroce::verbs::*;
 
-use crate::node::{Node, QKEY, RECV_BYTES, datagrams, fresh_ip, open, open_with};
+use crate::node::{Node, QKEY, RECV_BYTES, WAIT_LIMIT, datagrams, fresh_ip, open, open_with};
 use crate::process::{line, role, start, started_by_another_test};
 
 /// Sends `text` to a queue pair, and waits for the completion.
@@ -60,14 +60,14 @@ fn received_header_has_traffic_class_and_ttl() {
     assert_eq!((b.bytes(21, 1), b.bytes(28, 1)), (vec![0x48], vec![7]));
 }
 
-/// Records the UDP source ports of sent packets.
-struct SourcePorts(Arc<Mutex<Vec<u16>>>);
+/// Reports the UDP source ports of sent packets.
+struct SourcePorts(mpsc::Sender<u16>);
 
 impl Sink for SourcePorts {
     fn packet(&mut self, _: Instant, direction: Direction, ip_packet: &[u8]) {
         if direction == Direction::Sent {
             let port = u16::from_be_bytes(*ip_packet[20..].first_chunk().unwrap());
-            self.0.lock().unwrap().push(port);
+            self.0.send(port).unwrap();
         }
     }
 }
@@ -75,18 +75,20 @@ impl Sink for SourcePorts {
 /// PKT-02: messages with different flow labels leave from different ports, and all arrive.
 #[test]
 fn flow_label_determines_the_source_port() {
-    let ports = Arc::default();
-    let capture = OpenOptions::default().capture(Box::new(SourcePorts(Arc::clone(&ports))));
+    let (sink, ports) = mpsc::channel();
+    let capture = OpenOptions::default().capture(Box::new(SourcePorts(sink)));
     let (a, b) = (datagrams(open_with(capture), 0), datagrams(open(), 2));
     let to = b.qp.endpoint();
-    for flow_label in [0, 0x12345] {
+    // A message may arrive before its sender has captured it.
+    let [without, with] = [0, 0x12345].map(|flow_label| {
         let av = AddressVector { flow_label, ..AddressVector::to(to.gid) };
         let ah = a.pd.create_ah(av).unwrap();
         a.send(SendRequest::send(99, SendData::inline(b"hello")).to(ah.target(to.qpn, QKEY)));
         assert_eq!(received(&b).0, "hello");
-    }
-    let ports = ports.lock().unwrap();
-    assert!(ports.len() == 2 && ports[0] != ports[1], "{ports:?}");
+        ports.recv_timeout(WAIT_LIMIT).unwrap()
+    });
+    assert_ne!(without, with);
+    assert_eq!(ports.try_recv(), Err(TryRecvError::Empty));
 }
 
 /// A datagram to a missing queue pair is lost, and later ones arrive.
