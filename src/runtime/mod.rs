@@ -46,6 +46,7 @@ mod rings;
 mod shard;
 mod shard_set;
 mod shards;
+mod short_waits;
 mod signals;
 #[cfg(test)]
 mod wire_of_tests;

@@ -30,7 +30,8 @@
 //!   thread sends pending packets of a turn after four milliseconds at the latest. After two checks in a row that find
 //!   waiting packets and no recent turn it returns to the socket: the program polls too rarely.
 //! * **Parked**: the thread sleeps on its eventfd without limit. A waiting thread of the program drives the device: it
-//!   sleeps on the port's descriptors itself, because a wake-up by another thread takes ten times as long.
+//!   sleeps on the port's descriptors itself, because a wake-up by another thread takes ten times as long. If its last
+//!   wait was short it looks for packets before it sleeps ([`ShortWaits`]).
 //!
 //! One of the waiting threads is the driver of the device. The others are passengers and sleep on their queues. While
 //! there are passengers, the device's thread stays on the socket, so that it can take over when the driver leaves.
@@ -53,6 +54,7 @@
 //! On an idle device no thread sleeps with a timeout.
 //!
 //! [`Shards`]: crate::runtime::shards::Shards
+//! [`ShortWaits`]: crate::runtime::short_waits::ShortWaits
 
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -65,11 +67,12 @@ use smallvec::SmallVec;
 use crate::runtime::core::{MAX_ACK_DELAY, PollOutcome};
 use crate::runtime::device_error::DeviceError;
 use crate::runtime::queue::{OnSignal, Queue, WaitOutcome};
-use crate::runtime::shard::{AtomicDeadline, PanicGuard, Shard, Sleeper};
+use crate::runtime::shard::{AtomicDeadline, Driver, PanicGuard, Shard, Sleeper};
+use crate::runtime::short_waits::SPIN_TIME;
 use crate::runtime::{clock, signals};
 use crate::sync::progress::{Role, ThreadState};
 use crate::sync::signal::Signal;
-use crate::sys::{Woken, processor_time, sleep_on_also};
+use crate::sys::{DeferredSignals, Woken, processor_time, sleep_on_also};
 use crate::time::Instant;
 
 /// Longest interval of the checks in Watch.
@@ -86,9 +89,6 @@ const MAX_SOCKET_STAY: Duration = Duration::from_secs(1);
 
 /// Number of turns without a sleep after which the thread looks at its further descriptor.
 const TURNS_PER_LISTENER_POLL: u32 = 256;
-
-/// Time that the thread spins for the next packet before it sleeps: as long as a wake-up takes.
-const SPIN_TIME: Duration = Duration::from_micros(50);
 
 /// Number of wake-ups in a row, each within [`SPIN_TIME`] of a new turn of a polling thread, after which the thread leaves
 /// the socket to that thread.
@@ -464,25 +464,33 @@ impl Shard {
         until: Option<Instant>,
         on_signal: OnSignal,
     ) -> Result<WaitOutcome<T>, DeviceError> {
+        let Driver { sleeper, waits } = &self.driver;
+        let (looks, since) = (waits.begin(), clock::now());
+        let as_read = on_signal == OnSignal::AsRead;
+        let mut deferred = if looks && as_read { signals::defer() } else { None };
         loop {
             self.check()?;
             let mut core = self.lock()?;
             let now = clock::now();
             self.record_turn(now);
+            let looks_again = looks && now - since < SPIN_TIME;
             let found = core.turn(now);
             let over = until.is_some_and(|until| until <= now);
-            let may_sleep = found != PollOutcome::Work && queue.is_empty() && !over;
+            let is_idle = found != PollOutcome::Work && queue.is_empty() && !over;
+            let may_sleep = is_idle && !(looks_again && found == PollOutcome::Nothing);
             let sleep_until = core.deadline(now).into_iter().chain(until).min();
             if may_sleep {
-                self.driver.sleep.set(Some(sleep_until.unwrap_or(AtomicDeadline::NEVER)));
+                sleeper.sleep.set(Some(sleep_until.unwrap_or(AtomicDeadline::NEVER)));
             }
             // This thread need not be woken for items that it has found itself.
             self.release_except(self.set(), core, now);
             if let Some(item) = queue.pop() {
-                self.driver.sleep.set(None);
+                sleeper.sleep.set(None);
+                waits.end(looks, now - since < SPIN_TIME);
                 return Ok(WaitOutcome::Item(item));
             }
             if over {
+                waits.end(looks, false);
                 return Ok(WaitOutcome::Ended);
             }
             if may_sleep {
@@ -490,14 +498,19 @@ impl Shard {
                     PollOutcome::BrokenPort => Some(now + MAX_ACK_DELAY),
                     _ => sleep_until,
                 };
-                let woken = self.sleep(&self.driver, found != PollOutcome::BrokenPort, until, now);
-                self.driver.sleep.set(None);
-                if woken == Woken::Interrupted
-                    && on_signal == OnSignal::AsRead
-                    && signals::ends_call()
-                {
-                    return Ok(queue.pop().map_or(WaitOutcome::Interrupted, WaitOutcome::Item));
+                let on_port = found != PollOutcome::BrokenPort;
+                let woken =
+                    self.sleep_with_signals(sleeper, on_port, until, now, deferred.as_ref());
+                sleeper.sleep.set(None);
+                if woken == Woken::Interrupted {
+                    deferred = None;
+                    if as_read && signals::ends_call() {
+                        waits.end(looks, false);
+                        return Ok(queue.pop().map_or(WaitOutcome::Interrupted, WaitOutcome::Item));
+                    }
                 }
+            } else if is_idle {
+                thread::yield_now();
             }
         }
     }
@@ -520,6 +533,18 @@ impl Shard {
         until: Option<Instant>,
         now: Instant,
     ) -> Woken {
+        self.sleep_with_signals(sleeper, on_port, until, now, None)
+    }
+
+    /// The same. Takes deferred signals meanwhile.
+    fn sleep_with_signals(
+        &self,
+        sleeper: &Sleeper,
+        on_port: bool,
+        until: Option<Instant>,
+        now: Instant,
+        deferred: Option<&DeferredSignals>,
+    ) -> Woken {
         if sleeper.event_fd.is_lost() {
             self.fail(DeviceError::SocketClosed);
             return Woken::Closed;
@@ -531,7 +556,7 @@ impl Shard {
             listener.and_then(|listener| listener.descriptor()),
         ];
         let port = if on_port { self.port_descriptors().clone() } else { SmallVec::new() };
-        let woken = sleep_on_also(&port, also, timeout);
+        let woken = sleep_on_also(&port, also, timeout, deferred);
         // If the kernel refuses to wait, try again.
         let (woken, [is_rung, is_also_ready]) = woken.unwrap_or((Woken::TimedOut, [false; 2]));
         // The number may be that of a file of the program, whose data the program must get.
@@ -552,7 +577,7 @@ impl Shard {
     /// Handles the further descriptor of the device's thread if it is ready.
     fn poll_listener(&self) {
         let Some(listener) = self.thread.listener.get() else { return };
-        let ready = sleep_on_also(&[], [listener.descriptor()], Some(Duration::ZERO));
+        let ready = sleep_on_also(&[], [listener.descriptor()], Some(Duration::ZERO), None);
         if ready.is_ok_and(|(_, [is_ready])| is_ready) {
             listener.handle_ready();
         }
@@ -620,6 +645,19 @@ mod tests {
         event_fd.write_all(&1_u64.to_ne_bytes()).unwrap();
         let sleep = || shard.sleep(&shard.thread, false, Some(Instant::ZERO), Instant::ZERO);
         assert_eq!([sleep(), sleep()], [Woken::Ready, Woken::TimedOut]);
+    }
+
+    #[test]
+    fn wait_after_a_short_one_ends_at_its_time() {
+        let (shard, _, _) = shard([10, 255, 1, 21]);
+        let waits = &shard.driver.waits;
+        waits.end(false, true);
+        let until = clock::now() + SPIN_TIME * 2;
+        for on_signal in [OnSignal::Wait, OnSignal::AsRead] {
+            let ended = shard.wait(&Queue::<()>::new(1), Some(until), on_signal).unwrap();
+            assert!(matches!(ended, WaitOutcome::Ended));
+            assert!(clock::now() >= until && !waits.begin(), "it was long");
+        }
     }
 
     #[test]

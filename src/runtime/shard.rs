@@ -22,6 +22,7 @@ use crate::runtime::log::log;
 use crate::runtime::post_coalescing::{Doorbell, POLL_WINDOW};
 use crate::runtime::queue::Queue;
 use crate::runtime::shard_set::ShardSet;
+use crate::runtime::short_waits::ShortWaits;
 use crate::runtime::{clock, generation};
 use crate::sync::Mutex;
 use crate::sync::progress::Progress;
@@ -58,7 +59,7 @@ pub(crate) struct Shard {
     /// Idle polls, after which a thread yields the CPU.
     idle: IdleYield,
     /// The waiting thread that drives this shard.
-    pub(super) driver: Sleeper,
+    pub(super) driver: Driver,
     /// Reason of a failure, as [`failure`] decodes it; 0: none.
     failed: AtomicU8,
     /// The end of the process has to send requests that wait for others, or to end connections.
@@ -84,7 +85,7 @@ impl Shard {
             progress: Progress::new(),
             thread: Sleeper::new()?,
             idle: IdleYield::new(),
-            driver: Sleeper::new()?,
+            driver: Driver { sleeper: Sleeper::new()?, waits: ShortWaits::new() },
             failed: AtomicU8::new(0),
             has_exit_work: AtomicBool::new(false),
             wants_flush: AtomicBool::new(false),
@@ -314,7 +315,7 @@ impl Shard {
         }
         wakers.into_iter().for_each(Waker::wake);
         let wakes = if moved { wakes | self.set() } else { wakes };
-        self.each(wakes, |shard| shard.wake(&shard.driver));
+        self.each(wakes, |shard| shard.wake(&shard.driver.sleeper));
         if moved {
             // A sleeping thread sleeps on the old descriptors.
             self.wake(&self.thread);
@@ -354,11 +355,12 @@ impl Shard {
 
     /// Returns the time at which the first thread that sleeps on the port wakes up.
     fn wakes_at(&self) -> Option<Instant> {
-        Instant::first(self.thread.sleep.get(), self.driver.sleep.get())
+        Instant::first(self.thread.sleep.get(), self.driver.sleeper.sleep.get())
     }
 
     fn wake_sleeper(&self) {
-        self.wake(if self.driver.sleep.get().is_some() { &self.driver } else { &self.thread });
+        let driver = &self.driver.sleeper;
+        self.wake(if driver.sleep.get().is_some() { driver } else { &self.thread });
     }
 
     /// Wakes a thread. Fails the device if other code of the process has closed the descriptor for that.
@@ -451,7 +453,7 @@ impl Shard {
         drop(core);
         wakers.into_iter().for_each(Waker::wake);
         cm_events.fail();
-        for event_fd in [&self.driver.event_fd, &self.thread.event_fd] {
+        for event_fd in [&self.driver.sleeper.event_fd, &self.thread.event_fd] {
             // The program may have closed all descriptors just now, and the number may be that of one of its files.
             if event_fd.is_own() {
                 event_fd.ring();
@@ -509,6 +511,13 @@ impl Sleeper {
         let closed_sleeps = AtomicU32::new(0);
         Ok(Self { sleep, event_fd: EventFd::open()?, listener, closed_sleeps })
     }
+}
+
+/// The thread of the program that drives a shard while it waits.
+#[derive(Debug)]
+pub(super) struct Driver {
+    pub(super) sleeper: Sleeper,
+    pub(super) waits: ShortWaits,
 }
 
 /// An optional time that is read without a lock.
@@ -814,10 +823,10 @@ pub(super) mod tests {
         for (case, (thread, driver, expected)) in (0..).zip(cases) {
             let (shard, _, ring) = shard([10, 255, 2, case]);
             shard.thread.sleep.set(thread);
-            shard.driver.sleep.set(driver);
+            shard.driver.sleeper.sleep.set(driver);
             // It leaves an acknowledgement pending, which is a deadline.
             shard.turn_for(&ring.completions).unwrap();
-            let woken = (rung(&shard.thread.event_fd), rung(&shard.driver.event_fd));
+            let woken = (rung(&shard.thread.event_fd), rung(&shard.driver.sleeper.event_fd));
             assert_eq!(woken, expected, "{thread:?} {driver:?}");
         }
     }

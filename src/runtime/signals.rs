@@ -10,7 +10,7 @@
 
 use std::cell::Cell;
 
-use crate::sys::{Restarts, restarts};
+use crate::sys::{DeferredSignals, Restarts, restarts};
 
 /// Number of waits of a thread after which it reads the handlers again, which takes as long as some system calls.
 const WAITS_PER_CHECK: u32 = 256;
@@ -20,17 +20,28 @@ thread_local! {
     static HANDLERS: Cell<(Restarts, u32)> = const { Cell::new((Restarts::empty(), WAITS_PER_CHECK)) };
 }
 
-/// Returns whether some handlers restart calls and others do not.
-pub(crate) fn are_mixed() -> bool {
+/// Returns the handlers, as they were a short time ago.
+fn handlers() -> Restarts {
     let look = |seen: &Cell<(Restarts, u32)>| {
         let (known, waits) = seen.get();
         let (known, waits) =
             if waits < WAITS_PER_CHECK { (known, waits + 1) } else { (restarts(), 1) };
         seen.set((known, waits));
-        known.is_all()
+        known
     };
     // A thread that ends has no thread-local storage.
     HANDLERS.try_with(look).unwrap_or_default()
+}
+
+/// Returns whether some handlers restart calls and others do not.
+pub(crate) fn are_mixed() -> bool {
+    handlers().is_all()
+}
+
+/// Defers the signals of a thread that does not sleep yet, if a handler may end a call such as `read`: one that runs before
+/// the thread sleeps would not end the wait.
+pub(crate) fn defer() -> Option<DeferredSignals> {
+    handlers().contains(Restarts::INTERRUPT).then(DeferredSignals::begin)
 }
 
 /// Returns whether the handler that has just run in this thread ends a call such as `read`.

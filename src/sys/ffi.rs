@@ -197,21 +197,28 @@ pub(crate) fn offload_tap(tun: BorrowedFd<'_>, flags: c_uint) -> io::Result<()> 
     checked(unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD as _, c_ulong::from(flags)) })
 }
 
-/// Waits until one of the descriptors has an event, for at most `timeout`, and returns how many have.
-pub(super) fn ppoll(polls: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
+/// Waits until one of the descriptors has an event, for at most `timeout`, and returns how many have. This thread
+/// blocks the signals of `blocked` meanwhile, if given.
+pub(super) fn ppoll(
+    polls: &mut [libc::pollfd],
+    timeout: Option<Duration>,
+    blocked: Option<&BlockedSignals>,
+) -> io::Result<usize> {
     let timeout = timeout.map(|time| libc::timespec {
         tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: time.subsec_nanos() as _,
     });
     let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
     let (first, count) = (polls.as_mut_ptr(), length(polls.len()));
-    // SAFETY: `first` points to `count` entries that live until the call returns; the timeout is
-    // null or lives as long; a null signal mask leaves the signals as they are.
-    let n = unsafe { libc::ppoll(first, count, timeout, ptr::null()) };
+    let blocked = blocked.map_or(ptr::null(), |blocked| ptr::from_ref(&blocked.0));
+    // SAFETY: `first` points to `count` entries that live until the call returns; the timeout and the signal mask are
+    // null or live as long. A null mask leaves the signals as they are.
+    let n = unsafe { libc::ppoll(first, count, timeout, blocked) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// The signals that this thread blocks.
+/// The signals that a thread blocks.
+#[derive(Clone, Copy)]
 pub(super) struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
@@ -223,9 +230,27 @@ impl BlockedSignals {
         Self(unsafe { blocked.assume_init() })
     }
 
+    /// Sets the signals that this thread blocks.
+    pub(super) fn set(&self) {
+        // SAFETY: `self` is a set that lives until the call returns; a null pointer asks for nothing.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
+    }
+
     pub(super) fn contains(&self, signal: c_int) -> bool {
         // SAFETY: `self` is a set; the call checks the number of the signal.
         unsafe { libc::sigismember(&self.0, signal) == 1 }
+    }
+
+    /// Returns this set with all signals but these.
+    pub(super) fn with_all_but(self, others: &[c_int]) -> Self {
+        let mut all = self;
+        // SAFETY: the call overwrites a set.
+        unsafe { libc::sigfillset(&mut all.0) };
+        for signal in others.iter().filter(|signal| !self.contains(**signal)) {
+            // SAFETY: `all` is a set; the call checks the number of the signal.
+            unsafe { libc::sigdelset(&mut all.0, *signal) };
+        }
+        all
     }
 }
 
@@ -265,4 +290,33 @@ pub(super) fn at_fork(
     let unsafe_of = |hook: Option<ForkHook>| hook.map(|hook| hook as unsafe extern "C" fn());
     // SAFETY: functions of the required type, which stay.
     unsafe { libc::pthread_atfork(unsafe_of(before), unsafe_of(parent), unsafe_of(child)) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::signals::DeferredSignals;
+    use super::super::{Woken, sleep_on_also};
+    use super::*;
+
+    #[test]
+    fn deferred_signal_ends_the_next_sleep_and_no_other() {
+        extern "C" fn nothing(_: c_int) {}
+        let handler: extern "C" fn(c_int) = nothing;
+        let mut action = signal_action(libc::SIGUSR2).unwrap();
+        action.sa_sigaction = handler as libc::sighandler_t;
+        // SAFETY: `action` is an action that lives until the call returns, and its handler does nothing.
+        unsafe { libc::sigaction(libc::SIGUSR2, &action, ptr::null_mut()) };
+        let sleep = |deferred: &DeferredSignals, timeout| {
+            sleep_on_also(&[], [None], Some(timeout), Some(deferred)).unwrap().0
+        };
+        let is_blocked = |signal| BlockedSignals::read().contains(signal);
+        let deferred = DeferredSignals::begin();
+        assert!(is_blocked(libc::SIGUSR2) && !is_blocked(libc::SIGSEGV));
+        // SAFETY: the signal has a handler.
+        unsafe { libc::raise(libc::SIGUSR2) };
+        assert_eq!(sleep(&deferred, Duration::from_secs(20)), Woken::Interrupted);
+        assert_eq!(sleep(&deferred, Duration::ZERO), Woken::TimedOut);
+        drop(deferred);
+        assert!(!is_blocked(libc::SIGUSR2));
+    }
 }

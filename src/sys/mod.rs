@@ -104,7 +104,7 @@ pub(crate) use process::{
 #[cfg(feature = "packet")]
 pub(crate) use rtnetlink::{Neighbour, RtNetlink};
 #[cfg(feature = "runtime")]
-pub(crate) use signals::{Restarts, restarts};
+pub(crate) use signals::{DeferredSignals, Restarts, restarts};
 #[cfg(feature = "runtime")]
 pub(crate) use sock_diag::{ProbeError, SockDiag, SocketMemory};
 #[cfg(feature = "runtime")]

@@ -21,6 +21,32 @@ bitflags! {
 const SYNCHRONOUS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
+/// Signals that this thread takes later: all but those of its own instructions. A sleep [with them](super::sleep_on_also)
+/// takes them as soon as it begins.
+pub(crate) struct DeferredSignals {
+    blocked_before: BlockedSignals,
+}
+
+impl DeferredSignals {
+    /// Defers the signals from now on until the value is dropped.
+    pub(crate) fn begin() -> Self {
+        let blocked_before = BlockedSignals::read();
+        blocked_before.with_all_but(&SYNCHRONOUS).set();
+        Self { blocked_before }
+    }
+
+    /// Returns the signals that the thread blocks without this.
+    pub(super) fn blocked_before(&self) -> &BlockedSignals {
+        &self.blocked_before
+    }
+}
+
+impl Drop for DeferredSignals {
+    fn drop(&mut self) {
+        self.blocked_before.set();
+    }
+}
+
 /// Returns the handlers that may interrupt this thread.
 pub(crate) fn restarts() -> Restarts {
     let blocked = BlockedSignals::read();

@@ -11,6 +11,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2, read};
 use rustix::thread::futex;
 use smallvec::SmallVec;
 
+use super::signals::DeferredSignals;
 use super::{OwnDescriptor, ffi};
 
 /// Reason why a wait ended.
@@ -62,10 +63,10 @@ pub fn wait_readable(
 ///
 /// As above.
 pub(crate) fn sleep_on(descriptors: &[RawFd], timeout: Option<Duration>) -> io::Result<Woken> {
-    Ok(sleep_on_also(descriptors, [], timeout)?.0)
+    Ok(sleep_on_also(descriptors, [], timeout, None)?.0)
 }
 
-/// Waits for further descriptors, and returns whether each of those is ready.
+/// Waits for further descriptors, and returns whether each of those is ready. Takes deferred signals meanwhile.
 ///
 /// # Errors
 ///
@@ -74,13 +75,15 @@ pub(crate) fn sleep_on_also<const N: usize>(
     descriptors: &[RawFd],
     also: [Option<RawFd>; N],
     timeout: Option<Duration>,
+    deferred: Option<&DeferredSignals>,
 ) -> io::Result<(Woken, [bool; N])> {
     // The kernel ignores negative numbers.
     let also = also.into_iter().map(|fd| fd.unwrap_or(-1));
     let poll = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut polls: SmallVec<[libc::pollfd; 8]> =
         also.chain(descriptors.iter().copied()).map(poll).collect();
-    let woken = match ffi::ppoll(&mut polls, timeout) {
+    let woken = match ffi::ppoll(&mut polls, timeout, deferred.map(DeferredSignals::blocked_before))
+    {
         Ok(0) => Woken::TimedOut,
         Ok(_) if polls.iter().any(|poll| poll.revents & libc::POLLNVAL != 0) => Woken::Closed,
         Ok(_) => Woken::Ready,
