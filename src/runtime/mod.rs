@@ -16,6 +16,7 @@
 //!
 //! `progress` describes which thread takes turns, and [`control`] how other programs observe a device.
 
+mod busy_poll;
 mod clock;
 pub(crate) mod cm;
 pub mod control;
@@ -46,7 +47,7 @@ mod rings;
 mod shard;
 mod shard_set;
 mod shards;
-mod short_waits;
+
 mod signals;
 #[cfg(test)]
 mod wire_of_tests;

@@ -31,7 +31,7 @@
 //!   waiting packets and no recent turn it returns to the socket: the program polls too rarely.
 //! * **Parked**: the thread sleeps on its eventfd without limit. A waiting thread of the program drives the device: it
 //!   sleeps on the port's descriptors itself, because a wake-up by another thread takes ten times as long. If its last
-//!   wait was short it looks for packets before it sleeps ([`ShortWaits`]).
+//!   wait was short it polls for a short time before it sleeps ([`BusyPoll`]).
 //!
 //! One of the waiting threads is the driver of the device. The others are passengers and sleep on their queues. While
 //! there are passengers, the device's thread stays on the socket, so that it can take over when the driver leaves.
@@ -54,7 +54,7 @@
 //! On an idle device no thread sleeps with a timeout.
 //!
 //! [`Shards`]: crate::runtime::shards::Shards
-//! [`ShortWaits`]: crate::runtime::short_waits::ShortWaits
+//! [`BusyPoll`]: crate::runtime::busy_poll::BusyPoll
 
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -64,11 +64,11 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::runtime::busy_poll::{BusyPoll, Wait};
 use crate::runtime::core::{MAX_ACK_DELAY, PollOutcome};
 use crate::runtime::device_error::DeviceError;
 use crate::runtime::queue::{OnSignal, Queue, WaitOutcome};
 use crate::runtime::shard::{AtomicDeadline, Driver, PanicGuard, Shard, Sleeper};
-use crate::runtime::short_waits::SPIN_TIME;
 use crate::runtime::{clock, signals};
 use crate::sync::progress::{Role, ThreadState};
 use crate::sync::signal::Signal;
@@ -90,7 +90,14 @@ const MAX_SOCKET_STAY: Duration = Duration::from_secs(1);
 /// Number of turns without a sleep after which the thread looks at its further descriptor.
 const TURNS_PER_LISTENER_POLL: u32 = 256;
 
-/// Number of wake-ups in a row, each within [`SPIN_TIME`] of a new turn of a polling thread, after which the thread leaves
+/// Time that the thread polls before it sleeps: more than a round trip in which each packet wakes this
+/// thread and then one of the program, at both ends.
+const THREAD_BUSY_POLL_TIME: Duration = Duration::from_micros(200);
+
+/// After a turn of another thread, a wake-up is late for this long: the turn has taken the packet.
+const LATE_TIME: Duration = Duration::from_micros(50);
+
+/// Number of wake-ups in a row, each within [`LATE_TIME`] of a new turn of a polling thread, after which the thread leaves
 /// the socket to that thread.
 const MAX_LATE_WAKEUPS: u32 = 16;
 
@@ -133,10 +140,9 @@ pub(super) struct IdleBackoff {
     turn: Instant,
     /// Time of the last check, and CPU time of the process until then.
     last_check: (Instant, Duration),
-    /// Start of the idle period on the socket.
-    idle_since: Option<Instant>,
-    /// The last idle period was shorter than [`SPIN_TIME`].
-    is_busy: bool,
+    /// Idle periods on the socket, and the current one.
+    waits: BusyPoll,
+    wait: Option<Wait>,
     late_wakeups: LateWakeups,
     /// Number of registered tasks that polling threads serve ([`Progress::is_waited_for`]).
     ///
@@ -159,8 +165,8 @@ impl IdleBackoff {
             stays_until: Instant::ZERO,
             turn: Instant::ZERO,
             last_check: (Instant::ZERO, Duration::ZERO),
-            idle_since: None,
-            is_busy: false,
+            waits: BusyPoll::new(THREAD_BUSY_POLL_TIME, true),
+            wait: None,
             late_wakeups: LateWakeups { count: 0, turn: Instant::ZERO, registrations: 0 },
             served: 0,
             rare_polls: 0,
@@ -174,7 +180,7 @@ impl IdleBackoff {
     fn woken(&mut self, now: Instant, turn: Instant, registrations: usize) {
         let last = &self.late_wakeups;
         let is_late =
-            turn != last.turn && now - turn < SPIN_TIME && registrations == last.registrations;
+            turn != last.turn && now - turn < LATE_TIME && registrations == last.registrations;
         let count = if is_late { last.count + 1 } else { 0 };
         self.late_wakeups = LateWakeups { count, turn, registrations };
         if count >= MAX_LATE_WAKEUPS {
@@ -214,15 +220,15 @@ impl IdleBackoff {
 
     /// Reports work.
     fn found_work(&mut self, now: Instant) {
-        if let Some(since) = self.idle_since.take() {
-            self.is_busy = now - since < SPIN_TIME;
+        if let Some(wait) = self.wait.take() {
+            self.waits.found(&wait, now);
         }
     }
 
-    /// Reports that there is no work. Returns whether the thread tries again at once.
-    fn may_spin(&mut self, now: Instant) -> bool {
-        let since = *self.idle_since.get_or_insert(now);
-        self.is_busy && now - since < SPIN_TIME
+    /// Reports that there is no work. Returns whether the thread polls again before it sleeps.
+    fn polls_again(&mut self, now: Instant) -> bool {
+        let Self { waits, wait, .. } = self;
+        waits.polls_again(wait.get_or_insert_with(|| waits.begin(now)), now)
     }
 
     /// Reports that no thread has polled for the watch interval, and whether packets have waited meanwhile.
@@ -309,7 +315,7 @@ impl Shard {
             }
             let found = core.turn_of_thread(now);
             backoff.turned(now, found == PollOutcome::Work);
-            if found == PollOutcome::Nothing && backoff.may_spin(now) {
+            if found == PollOutcome::Nothing && backoff.polls_again(now) {
                 self.release(core, now);
                 // With more threads than CPUs, another one may have work.
                 thread::yield_now();
@@ -465,19 +471,19 @@ impl Shard {
         on_signal: OnSignal,
     ) -> Result<WaitOutcome<T>, DeviceError> {
         let Driver { sleeper, waits } = &self.driver;
-        let (looks, since) = (waits.begin(), clock::now());
+        let mut wait = waits.begin(clock::now());
         let as_read = on_signal == OnSignal::AsRead;
-        let mut deferred = if looks && as_read { signals::defer() } else { None };
+        let mut deferred = if wait.polls() && as_read { signals::defer() } else { None };
         loop {
             self.check()?;
             let mut core = self.lock()?;
             let now = clock::now();
             self.record_turn(now);
-            let looks_again = looks && now - since < SPIN_TIME;
-            let found = core.turn(now);
+            let polls = waits.polls_again(&mut wait, now);
+            let found = if polls { core.poll(now) } else { core.turn(now) };
             let over = until.is_some_and(|until| until <= now);
-            let is_idle = found != PollOutcome::Work && queue.is_empty() && !over;
-            let may_sleep = is_idle && !(looks_again && found == PollOutcome::Nothing);
+            let polls_again = polls && found == PollOutcome::Nothing;
+            let may_sleep = found != PollOutcome::Work && !polls_again && queue.is_empty() && !over;
             let sleep_until = core.deadline(now).into_iter().chain(until).min();
             if may_sleep {
                 sleeper.sleep.set(Some(sleep_until.unwrap_or(AtomicDeadline::NEVER)));
@@ -486,11 +492,11 @@ impl Shard {
             self.release_except(self.set(), core, now);
             if let Some(item) = queue.pop() {
                 sleeper.sleep.set(None);
-                waits.end(looks, now - since < SPIN_TIME);
+                waits.found(&wait, now);
                 return Ok(WaitOutcome::Item(item));
             }
             if over {
-                waits.end(looks, false);
+                waits.gave_up();
                 return Ok(WaitOutcome::Ended);
             }
             if may_sleep {
@@ -505,12 +511,10 @@ impl Shard {
                 if woken == Woken::Interrupted {
                     deferred = None;
                     if as_read && signals::ends_call() {
-                        waits.end(looks, false);
+                        waits.gave_up();
                         return Ok(queue.pop().map_or(WaitOutcome::Interrupted, WaitOutcome::Item));
                     }
                 }
-            } else if is_idle {
-                thread::yield_now();
             }
         }
     }
@@ -609,6 +613,7 @@ mod tests {
 
     use super::*;
     use crate::port::EventFd;
+    use crate::runtime::shard::BUSY_POLL_TIME;
     use crate::runtime::shard::tests::shard;
 
     /// Sleeps on the port with the eventfd of the device's thread, which is readable.
@@ -651,12 +656,12 @@ mod tests {
     fn wait_after_a_short_one_ends_at_its_time() {
         let (shard, _, _) = shard([10, 255, 1, 21]);
         let waits = &shard.driver.waits;
-        waits.end(false, true);
-        let until = clock::now() + SPIN_TIME * 2;
+        waits.found(&waits.begin(clock::now()), clock::now());
+        let until = clock::now() + 2 * BUSY_POLL_TIME;
         for on_signal in [OnSignal::Wait, OnSignal::AsRead] {
             let ended = shard.wait(&Queue::<()>::new(1), Some(until), on_signal).unwrap();
             assert!(matches!(ended, WaitOutcome::Ended));
-            assert!(clock::now() >= until && !waits.begin(), "it was long");
+            assert!(clock::now() >= until && !waits.begin(until).polls(), "it was long");
         }
     }
 
@@ -711,15 +716,15 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_looks_again_at_once_where_there_was_something_soon() {
+    fn the_thread_polls_again_where_there_was_something_soon() {
         let mut backoff = IdleBackoff::new();
         let at = |us| Instant::ZERO + Duration::from_micros(us);
-        assert!(!backoff.may_spin(at(100)), "nothing is known yet");
-        backoff.found_work(at(149));
-        assert!(backoff.may_spin(at(200)) && backoff.may_spin(at(249)));
-        assert!(!backoff.may_spin(at(250)), "long enough");
-        backoff.found_work(at(251));
-        assert!(!backoff.may_spin(at(300)), "it was not soon");
+        assert!(!backoff.polls_again(at(100)), "nothing is known yet");
+        backoff.found_work(at(299));
+        assert!(backoff.polls_again(at(300)) && backoff.polls_again(at(499)));
+        assert!(!backoff.polls_again(at(500)), "long enough");
+        backoff.found_work(at(501));
+        assert!(!backoff.polls_again(at(600)), "it was not soon");
     }
 
     #[test]
@@ -742,7 +747,7 @@ mod tests {
             0,
             "the first counts no turns"
         );
-        assert_eq!(served(&mut backoff, 1, true, SPIN_TIME, 1), 0, "the turn was long ago");
+        assert_eq!(served(&mut backoff, 1, true, LATE_TIME, 1), 0, "the turn was long ago");
         assert_eq!(served(&mut backoff, MAX_LATE_WAKEUPS - 1, true, soon, 1), 0);
         assert_eq!(served(&mut backoff, 1, true, soon, 2), 0, "another task was registered");
         assert_eq!(served(&mut backoff, MAX_LATE_WAKEUPS - 1, true, soon, 2), 0);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::port::{Datapath, EventFd};
+use crate::runtime::busy_poll::BusyPoll;
 use crate::runtime::cm::CmEvents;
 use crate::runtime::core::{Core, Notices, PollOutcome, descriptor_numbers};
 use crate::runtime::device_error::DeviceError;
@@ -22,7 +23,6 @@ use crate::runtime::log::log;
 use crate::runtime::post_coalescing::{Doorbell, POLL_WINDOW};
 use crate::runtime::queue::Queue;
 use crate::runtime::shard_set::ShardSet;
-use crate::runtime::short_waits::ShortWaits;
 use crate::runtime::{clock, generation};
 use crate::sync::Mutex;
 use crate::sync::progress::Progress;
@@ -85,7 +85,10 @@ impl Shard {
             progress: Progress::new(),
             thread: Sleeper::new()?,
             idle: IdleYield::new(),
-            driver: Driver { sleeper: Sleeper::new()?, waits: ShortWaits::new() },
+            driver: Driver {
+                sleeper: Sleeper::new()?,
+                waits: BusyPoll::new(BUSY_POLL_TIME, false),
+            },
             failed: AtomicU8::new(0),
             has_exit_work: AtomicBool::new(false),
             wants_flush: AtomicBool::new(false),
@@ -513,11 +516,14 @@ impl Sleeper {
     }
 }
 
+/// Time that a waiting thread polls before it sleeps: as long as a wake-up may take.
+pub(super) const BUSY_POLL_TIME: Duration = Duration::from_micros(50);
+
 /// The thread of the program that drives a shard while it waits.
 #[derive(Debug)]
 pub(super) struct Driver {
     pub(super) sleeper: Sleeper,
-    pub(super) waits: ShortWaits,
+    pub(super) waits: BusyPoll,
 }
 
 /// An optional time that is read without a lock.

@@ -52,7 +52,7 @@ static void bring_completion(void)
     CHECK(ibv_dereg_mr(its) == 0);
 }
 
-/* Waits for completions that come soon. So the next wait looks for packets before it sleeps. */
+/* Waits for completions that come soon. So the next wait polls before it sleeps. */
 static void wait_shortly(void)
 {
     struct ibv_cq *found;
