@@ -479,10 +479,9 @@ impl Shard {
             let mut core = self.lock()?;
             let now = clock::now();
             self.record_turn(now);
-            let polls = waits.polls_again(&mut wait, now);
-            let found = if polls { core.poll(now) } else { core.turn(now) };
+            let found = core.turn(now);
             let over = until.is_some_and(|until| until <= now);
-            let polls_again = polls && found == PollOutcome::Nothing;
+            let polls_again = waits.polls_again(&mut wait, now) && found == PollOutcome::Nothing;
             let may_sleep = found != PollOutcome::Work && !polls_again && queue.is_empty() && !over;
             let sleep_until = core.deadline(now).into_iter().chain(until).min();
             if may_sleep {
