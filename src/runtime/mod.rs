@@ -47,7 +47,6 @@ mod rings;
 mod shard;
 mod shard_set;
 mod shards;
-
 mod signals;
 #[cfg(test)]
 mod wire_of_tests;
