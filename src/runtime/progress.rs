@@ -231,6 +231,11 @@ impl IdleBackoff {
         waits.polls_again(wait.get_or_insert_with(|| waits.begin(now)), now)
     }
 
+    /// Reports that other threads take turns, which ends the idle period: the thread does not poll until its end.
+    fn left_socket(&mut self) {
+        self.wait = None;
+    }
+
     /// Reports that no thread has polled for the watch interval, and whether packets have waited meanwhile.
     ///
     /// Without waiting packets the program may still be one that polls rarely: its peer may do the same, and both wait
@@ -305,6 +310,7 @@ impl Shard {
             let others = after_others || self.idle_for(now) < MAX_ACK_DELAY;
             if others && !self.progress.is_waited_for(backoff.served) && now >= backoff.stays_until
             {
+                backoff.left_socket();
                 return Ok(ThreadState::Watch);
             }
             if core.engine.is_short_of_receives() && self.idle_for(now) < POLLER_GRACE {
@@ -724,6 +730,12 @@ mod tests {
         assert!(!backoff.polls_again(at(500)), "long enough");
         backoff.found_work(at(501));
         assert!(!backoff.polls_again(at(600)), "it was not soon");
+        let mut backoff = IdleBackoff::new();
+        assert!(!backoff.polls_again(at(100)));
+        backoff.found_work(at(101));
+        assert!(backoff.polls_again(at(102)));
+        backoff.left_socket();
+        assert!(backoff.polls_again(at(9000)), "the time in Watch is not lost by polling");
     }
 
     #[test]
