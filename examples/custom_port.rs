@@ -94,6 +94,7 @@ impl Datapath for UnixPort {
                 hop_limit,
                 // Segment `i` of a burst has identification `i`, which its ICRC covers.
                 ipv4: Some(Ipv4Fields { id: 0, dont_fragment: true }),
+                may_omit_icrc: false,
             };
             let buffer = RxBuffer { data, segment_len: u16::from_be_bytes([s0, s1]).into(), meta };
             self.counters.received(&buffer);
@@ -126,6 +127,7 @@ impl Control for UnixPort {
             gro: true,
             receive_buffer: 64 << 10,
             sees_ip_header: true,
+            omits_icrcs: false,
         }
     }
 

@@ -178,6 +178,9 @@ pub struct RxMeta {
     /// IPv4 fields under the ICRC, if the port sees the IP header; a UDP socket does not. Segment `i` of a buffer has
     /// identification `id + i`.
     pub ipv4: Option<Ipv4Fields>,
+    /// The datagrams came through the memory of this host, not over a network: an [omitted](crate::wire::icrc::OMITTED)
+    /// ICRC is valid.
+    pub may_omit_icrc: bool,
 }
 
 /// A received buffer: one datagram, or several of one size that the kernel merged (GRO).
@@ -228,6 +231,8 @@ pub struct Burst {
     segment_limit: usize,
     /// Maximum number of segments of any burst of the port.
     max_segments: usize,
+    /// The ICRCs are omitted.
+    omits_icrcs: bool,
 }
 
 impl Burst {
@@ -256,7 +261,19 @@ impl Burst {
             segments: 0,
             segment_limit: max_segments,
             max_segments,
+            omits_icrcs: false,
         }
+    }
+
+    /// Returns the burst with or without ICRCs, for a [port](crate::port::PortInfo::omits_icrcs) that may do without.
+    pub fn omitting_icrcs(self, omits_icrcs: bool) -> Self {
+        Self { omits_icrcs, ..self }
+    }
+
+    /// Returns whether the engine [omits](crate::wire::icrc::OMITTED) the ICRCs of RC, UC, XRC and UD packets in this
+    /// burst.
+    pub fn omits_icrcs(&self) -> bool {
+        self.omits_icrcs
     }
 
     /// Empties the burst for a new path. Its limit is the capacity of one send.

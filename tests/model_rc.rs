@@ -24,7 +24,8 @@ use softroce::transport::work::{
 use softroce::wire::Transport;
 use support::choice::Choice;
 use support::{
-    Link, World, XrcEnd, full_access, lossy, pattern, remote, replay, sge, some_reorder,
+    Link, World, XrcEnd, full_access, lossy, pattern, remote, replay, sge, some_in_memory,
+    some_reorder,
 };
 
 /// Bytes of each area of a side's memory.
@@ -264,11 +265,13 @@ struct Outcome {
 /// Runs one seed and compares everything.
 fn run(seed: u64, conditions: Conditions, service: Transport) -> Outcome {
     let mut choice = Choice::new(seed);
+    let (conditions, omits_icrcs) = some_in_memory(seed, conditions);
     let mtu = Mtu::ALL[choice.below(5) as usize];
     let host = HostConfig {
         gro: choice.one_in(2),
         receive_buffer: if choice.one_in(3) { 212_992 } else { 4 << 20 },
         sees_ip_header: choice.one_in(3),
+        omits_icrcs,
         ..HostConfig::default()
     };
     let mut world = World::with(seed, 2, host, some_reorder(seed));

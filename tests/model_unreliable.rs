@@ -25,7 +25,7 @@ use softroce::transport::work::{
 };
 use softroce::wire::Datagram;
 use support::choice::Choice;
-use support::{Link, QKEY, World, full_access, pattern, remote, request, sge};
+use support::{Link, QKEY, World, full_access, pattern, remote, request, sge, some_in_memory};
 
 /// Messages of each side; few enough to be identified by their first byte.
 const MESSAGES: usize = 40;
@@ -261,11 +261,13 @@ fn uc_run(
     damage: Option<f64>,
 ) -> (World, [Side; 2], Link, Option<Copies>) {
     let mut choice = Choice::new(seed);
+    let (conditions, omits_icrcs) = some_in_memory(seed, conditions);
     let mtu = Mtu::ALL[choice.below(5) as usize];
     let host = HostConfig {
         gro: choice.one_in(2),
         sees_ip_header: choice.one_in(3),
         receive_buffer: [212_992, 16 << 20][choice.below(2) as usize],
+        omits_icrcs,
         ..HostConfig::default()
     };
     let net = [[10, 0, 0], [127, 0, 0]][choice.below(2) as usize];
@@ -396,9 +398,11 @@ impl Groups {
 /// Every queue pair sends to every other, to itself, and to groups, sometimes with a wrong queue key.
 fn ud_run(seed: u64, conditions: Conditions, damage: Option<f64>) -> (Ud, Option<Copies>) {
     let mut choice = Choice::new(seed);
+    let (conditions, omits_icrcs) = some_in_memory(seed, conditions);
     let host = HostConfig {
         gro: choice.one_in(2),
         sees_ip_header: choice.one_in(3),
+        omits_icrcs,
         ..HostConfig::default()
     };
     let mut world = World::with(seed, HOSTS as u8, host, |config| config.active_mtu = Mtu::Mtu1024);

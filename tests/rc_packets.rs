@@ -14,7 +14,7 @@ use softroce::net::{AddressVector, Burst, Ipv4Fields, ROCE_PORT, RxBuffer, RxMet
 use softroce::time::Instant;
 use softroce::transport::outputs::DropReason;
 use softroce::transport::work::{Completion, SendOp, WcOpcode, WcStatus};
-use softroce::wire::icrc::Flow;
+use softroce::wire::icrc::{self, Flow};
 use softroce::wire::{Datagram, Opcode};
 use support::pattern;
 use support::script::{OURS, PEER, Script, bytes, ok, rts_qp};
@@ -98,6 +98,42 @@ fn icrc_check_uses_the_known_ip_header_fields() {
     let meta = RxMeta { ipv4: fields(0, true), ..t.meta() };
     t.rx_meta(0, &packet, meta);
     t.tx(0, "ACK psn=5 msn=1");
+}
+
+/// Whether a packet came alone or in a run of equal ones.
+#[test]
+fn omitted_icrc_is_valid_through_memory_only() {
+    let mut t = Script::responder(rts_qp());
+    let in_memory = RxMeta { may_omit_icrc: true, ..t.meta() };
+    let mut packet = t.packet(WRITE);
+    icrc::omit(&mut packet);
+    dropped(&mut t, &packet, DropReason::BadIcrc);
+    let mut wrong = packet.clone();
+    *wrong.last_mut().unwrap() = 1;
+    dropped_from(&mut t, &wrong, in_memory, DropReason::BadIcrc);
+    t.rx_meta(0, &packet, in_memory);
+    t.tx(0, "ACK psn=5 msn=1");
+
+    let lines = [
+        "WRITE_FIRST psn=6 va=0x1000 rkey=mem dmalen=1024 len=256",
+        "WRITE_MIDDLE psn=7 len=256",
+        "WRITE_MIDDLE psn=8 len=256",
+        "WRITE_LAST psn=9 ackreq len=256",
+    ];
+    let [first, middles @ .., last] = lines.map(|line| {
+        let mut packet = t.packet(line);
+        icrc::omit(&mut packet);
+        packet
+    });
+    t.rx_meta(0, &first, in_memory);
+    let segment_len = middles[0].len();
+    for meta in [t.meta(), in_memory] {
+        let data = &middles.concat();
+        t.engine.handle_buffer(Instant::ZERO, RxBuffer { data, segment_len, meta });
+    }
+    t.rx_meta(0, &last, in_memory);
+    t.tx(0, "ACK psn=9 msn=2");
+    assert_eq!(t.dropped(DropReason::BadIcrc), 4, "2 of the run, which came over a network first");
 }
 
 /// PKT-08

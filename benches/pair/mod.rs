@@ -176,6 +176,7 @@ fn carry(from: &mut Engine, to: &mut Engine, burst: &mut Burst) -> bool {
             traffic_class: 0,
             hop_limit: 64,
             ipv4: None,
+            may_omit_icrc: false,
         };
         let segment_len = burst.segment_len();
         to.handle_buffer(Instant::ZERO, RxBuffer { data: burst.data(), segment_len, meta });

@@ -139,6 +139,7 @@ impl Host {
             traffic_class: ip.traffic_class,
             hop_limit: ip.hop_limit,
             ipv4: ip.ipv4,
+            may_omit_icrc: false,
         };
         let segment_len = ip.payload.len();
         self.engine.handle_buffer(self.now, RxBuffer { data: ip.payload, segment_len, meta });

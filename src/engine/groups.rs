@@ -96,7 +96,7 @@ impl Groups {
             return Err(DropReason::WrongAddress);
         }
         // Each sender has its own sequence of identifications, so the check predicts none.
-        let verdict = flow.check(meta.ipv4, segment, bytes);
+        let verdict = flow.check_received(meta, segment, bytes);
         if verdict == Verdict::Bad {
             return Err(DropReason::BadIcrc);
         }

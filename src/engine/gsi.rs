@@ -4,14 +4,14 @@
 //! of other classes get the response "method and attribute not supported", as from Linux.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
 use crate::engine::config::Config;
 use crate::engine::table::identification;
 use crate::ids::{Gid, PKey, Qpn};
-use crate::net::{Burst, BurstToken, Path, ROCE_PORT, RxMeta, datagram_source_port};
+use crate::net::{Burst, BurstToken, Path, RxMeta, datagram_source_port};
 use crate::psn::Psn;
 use crate::transport::connection::Context;
 use crate::transport::counters::Counters;
@@ -104,7 +104,7 @@ impl Gsi {
         }
         let mad = <&[u8; Mad::DATAGRAM_LEN]>::try_from(packet.payload);
         let mad = mad.map_err(|_| DropReason::MadLength)?;
-        let verdict = flow.check(meta.ipv4, segment, bytes);
+        let verdict = flow.check_received(meta, segment, bytes);
         if verdict == Verdict::Bad {
             return Err(DropReason::BadIcrc);
         }
@@ -235,8 +235,7 @@ impl Gsi {
         };
         builder.deth(&Deth { qkey: GSI_QKEY, source_qp: Qpn::GSI });
         builder.payload_mut().copy_from_slice(bytes.as_slice());
-        let from = SocketAddr::new(source, source_port);
-        Flow::new(from, SocketAddr::new(destination, ROCE_PORT)).seal(0, datagram);
+        Flow::of_path(&to).seal(0, datagram);
         self.next_psn = self.next_psn.plus(1);
         counters.mads_sent += 1;
         counters.tx_packets += 1;

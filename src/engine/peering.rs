@@ -1,7 +1,7 @@
 //! Paths and peers from the attributes of a queue pair and of its requests.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use crate::engine::attr::QpType;
 use crate::engine::config::Config;
@@ -65,13 +65,12 @@ pub(super) fn remote(
             windows.join(path.destination, now)
         }
     };
-    let source = SocketAddr::new(path.source, path.source_port);
     Some(RemoteInfo::Connection(Connection {
         id: qp.id,
         transport: qp.qp_type.transport(),
         dest_qpn,
         path,
-        flow: Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT)),
+        flow: Flow::of_path(&path),
         window,
         pkey,
         mtu,

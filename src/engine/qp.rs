@@ -10,7 +10,7 @@ use crate::engine::receives::Receives;
 use crate::engine::remote::{Arrival, RemoteInfo};
 use crate::engine::send_ops::SendOps;
 use crate::ids::Srqn;
-use crate::net::{Burst, BurstToken, Ipv4Fields, RxMeta};
+use crate::net::{Burst, BurstToken, RxMeta};
 use crate::time::Instant;
 use crate::transport::build::Progress;
 use crate::transport::connection::{Context, Identity, RecvEnd};
@@ -25,7 +25,7 @@ use crate::transport::send_state::SendState;
 use crate::transport::ud::Destination;
 use crate::transport::window::{WindowId, Windows};
 use crate::transport::work::{RecvRequest, SendFlags, SendOp, SendRequest, SendTarget, WcStatus};
-use crate::wire::icrc::{Flow, Verdict};
+use crate::wire::icrc::{self, Flow, Verdict};
 use crate::wire::{Datagram, OpcodeFlags, Operation, Transport};
 
 /// A queue pair of the engine.
@@ -265,19 +265,20 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Checks the ICRC of a datagram as [`Flow::check`] does. The identifications of a connection's
-    /// peer are predicted; UD has any number of peers.
+    /// Checks the ICRC of a datagram as [`Flow::check_received`] does. The identifications of a connection's peer are
+    /// predicted; UD has any number of peers.
     #[inline]
     pub(crate) fn check(
         &mut self,
         flow: &Flow,
-        seen: Option<Ipv4Fields>,
+        meta: &RxMeta,
         segment: u16,
         datagram: &[u8],
     ) -> Verdict {
         match self.qp_type {
-            QpType::Ud => flow.check(seen, segment, datagram),
-            _ => self.identification.check(flow, seen, segment, datagram),
+            QpType::Ud => flow.check_received(meta, segment, datagram),
+            _ if icrc::is_exempt(meta, datagram) => Verdict::Good,
+            _ => self.identification.check(flow, meta.ipv4, segment, datagram),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::engine::remote::Arrival;
 use crate::net::{RxBuffer, RxMeta};
 use crate::psn::Psn;
 use crate::transport::connection::Context;
-use crate::wire::icrc::{Flow, IncrementalIcrc};
+use crate::wire::icrc::{self, Flow, IncrementalIcrc};
 use crate::wire::{Bth, Datagram, OpcodeFlags};
 
 /// Remaining datagrams of a buffer.
@@ -109,7 +109,7 @@ impl<'a> Run<'a> {
         bytes.len() == self.bytes.len() && bytes.starts_with(&self.bth)
     }
 
-    /// Parses `bytes` if it is the next packet and its ICRC is the predicted one.
+    /// Parses `bytes` if it is the next packet and its ICRC is the predicted one or not needed.
     fn next<'b>(
         &self,
         series: &IncrementalIcrc,
@@ -123,7 +123,8 @@ impl<'a> Run<'a> {
         let packet = self.like.with(self.psn, bytes)?;
         // Over XRC each packet carries a queue number, which is the same for a whole message.
         let same = packet.info.has(OpcodeFlags::START) || packet.xrceth() == self.like.xrceth();
-        (same && series.holds(meta.ipv4, segment, bytes)).then_some(packet)
+        let is_exempt = icrc::is_exempt(meta, bytes);
+        (same && (is_exempt || series.holds(meta.ipv4, segment, bytes))).then_some(packet)
     }
 }
 
@@ -142,6 +143,7 @@ mod tests {
         traffic_class: 0,
         hop_limit: 64,
         ipv4: None,
+        may_omit_icrc: false,
     };
 
     fn flow() -> Flow {

@@ -184,7 +184,7 @@ impl QpTable {
         cx.slot = Some(slot);
         let qp = self.get_mut(slot).ok_or(DropReason::UnknownQp)?;
         qp.admits(packet, meta)?;
-        let verdict = qp.check(flow, meta.ipv4, segment, bytes);
+        let verdict = qp.check(flow, meta, segment, bytes);
         if verdict == Verdict::Bad {
             return Err(DropReason::BadIcrc);
         }

@@ -286,4 +286,6 @@ pub struct PortInfo {
     pub receive_buffer: usize,
     /// Whether received buffers carry [`Ipv4Fields`](crate::net::Ipv4Fields).
     pub sees_ip_header: bool,
+    /// Whether bursts may come without ICRCs. Such a port computes those of all datagrams that leave the host.
+    pub omits_icrcs: bool,
 }

@@ -134,7 +134,7 @@ impl Core {
     ) -> Self {
         let mut core = Self {
             engine,
-            batch: TxBatch::new(port.info().max_burst_segments),
+            batch: TxBatch::new(&port.info()),
             port: LivePort::over(port, LiveCapture::default()),
             has_more: false,
             delayed_ack: DelayedAck::new(policy),

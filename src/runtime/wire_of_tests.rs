@@ -65,6 +65,7 @@ impl Datapath for TestPort {
                 traffic_class: 0,
                 hop_limit: 64,
                 ipv4: None,
+                may_omit_icrc: false,
             };
             let buffer = (burst.data().to_vec(), burst.segment_len(), meta);
             self.peer.lock().unwrap().inbox.push_back(buffer);
@@ -115,6 +116,7 @@ impl Control for TestPort {
             gro: true,
             receive_buffer: 1 << 20,
             sees_ip_header: false,
+            omits_icrcs: false,
         }
     }
 }

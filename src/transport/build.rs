@@ -6,7 +6,7 @@ use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::connection::Connection;
 use crate::transport::window::WindowId;
-use crate::wire::icrc::Flow;
+use crate::wire::icrc::{self, Flow};
 use crate::wire::packet::{Builder, ICRC_LEN, datagram_len, padding};
 use crate::wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, FlushEth, Ieth, ImmDt, Opcode, Reth, XrcEth,
@@ -122,6 +122,7 @@ pub(crate) fn push<'a>(
         ack_req: header.ack_req,
         psn: header.psn,
     };
+    let omits_icrc = out.omits_icrcs();
     let datagram = out.push(len);
     let written = match Builder::new(&bth, datagram) {
         Ok(mut builder) => {
@@ -134,6 +135,7 @@ pub(crate) fn push<'a>(
         Err(_) => Err(Revoked),
     };
     match (written, &header.extension) {
+        (Ok(()), _) if omits_icrc => icrc::omit(datagram),
         (Ok(()), Extension::Flush(.., Coverage::Twice)) => to.flow.set_rxe_flush_icrc(id, datagram),
         (Ok(()), _) => to.flow.seal(id, datagram),
         (Err(_), _) => out.unpush(len),
@@ -158,6 +160,7 @@ pub(crate) fn repeat<'a>(
     mut fill: impl FnMut(u32, &mut [u8], &mut [u8]) -> bool,
 ) -> u32 {
     let (to, len, headers) = (to.into(), out.segment_len(), opcode.header_len());
+    let omits_icrcs = out.omits_icrcs();
     let mut like = [0; MOST_HEADERS];
     let known = out.last().split_at_checked(headers).zip(like.split_at_mut_checked(headers));
     let Some(((before, _), (like, _))) = known else { return 0 };
@@ -176,7 +179,11 @@ pub(crate) fn repeat<'a>(
             out.unpush(len);
             return index;
         }
-        series.seal(id, datagram);
+        if omits_icrcs {
+            icrc::omit(datagram);
+        } else {
+            series.seal(id, datagram);
+        }
     }
     count
 }
@@ -196,5 +203,52 @@ impl Extension {
             Self::Deth(deth) => builder.deth(&deth),
             Self::DethImm(deth, imm) => builder.deth(&deth).imm(&imm),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+    use crate::net::{BurstToken, Path, ROCE_PORT};
+    use crate::wire::icrc::Verdict;
+
+    #[test]
+    fn single_and_repeated_packets_omit_the_icrc_if_the_burst_does() {
+        let [source, destination] = [1, 2].map(|n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n)));
+        let path =
+            Path { source, destination, source_port: ROCE_PORT, traffic_class: 0, hop_limit: 64 };
+        let flow = Flow::of_path(&path);
+        let to = To { flow: &flow, dest_qp: Qpn::new(17), pkey: PKey::DEFAULT };
+        let opcode = Opcode::RcSendMiddle;
+        let psn = Psn::new(7);
+        let header = Header {
+            opcode,
+            psn,
+            ack_req: false,
+            solicited: false,
+            srqn: None,
+            extension: Extension::None,
+        };
+        for omits_icrcs in [false, true] {
+            let mut out = Burst::new().omitting_icrcs(omits_icrcs);
+            out.reset(path, BurstToken(0));
+            let fill = |payload: &mut [u8]| {
+                payload.fill(5);
+                Ok(())
+            };
+            push(&mut out, to, &header, 256, fill).unwrap();
+            let repeated = repeat(&mut out, to, opcode, psn.next(), 3, |_, _, payload| {
+                payload.fill(6);
+                true
+            });
+            assert_eq!((repeated, out.len()), (3, 4));
+            for (index, datagram) in (0..).zip(out.segments()) {
+                assert_eq!(icrc::is_omitted(datagram), omits_icrcs);
+                let is_good = flow.check(None, index, datagram) == Verdict::Good;
+                assert_ne!(is_good, omits_icrcs);
+            }
+        }
     }
 }

@@ -5,13 +5,12 @@
 //! header here. An IPv4 header is in the last 20 of them.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 
 use smallvec::SmallVec;
 
 use crate::ids::{PKey, QKey, Qpn};
 use crate::mem::{LocalAccess, Placement, Spans};
-use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxMeta};
+use crate::net::{Burst, Ipv4Fields, Path, RxMeta};
 use crate::psn::Psn;
 use crate::transport::build::{self, Extension, Header, Progress, To};
 use crate::transport::connection::{self, Context, Identity, RecvEnd};
@@ -113,10 +112,7 @@ impl UdSender {
         let Some(&to) = self.destinations.front() else { return Ok(Progress::Idle) };
         let path = to.path;
         debug_assert_eq!(out.path, path, "the engine begins the burst");
-        let flow = Flow::new(
-            SocketAddr::new(path.source, path.source_port),
-            SocketAddr::new(path.destination, ROCE_PORT),
-        );
+        let flow = Flow::of_path(&path);
         let window = cx.windows.transient_window(path.destination, cx.now);
         let mut budget = SendBudget::new(cx, window);
         let result = loop {

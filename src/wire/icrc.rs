@@ -22,7 +22,7 @@ mod ip_id;
 
 use std::net::SocketAddr;
 
-use crate::net::Ipv4Fields;
+use crate::net::{Ipv4Fields, Path, ROCE_PORT, RxMeta};
 
 use super::Opcode;
 use super::encap::{self, Addresses, IPV4_LEN, IPV6_LEN, IpDatagram, UDP_LEN};
@@ -33,6 +33,29 @@ use ip_id::id_difference;
 
 pub use crc32::{crc32, crc32_by_shifts};
 pub use ip_id::IcrcIdPatch;
+
+/// ICRC of a datagram without one: zero, as the UDP checksum of a datagram without one (RFC 768). It is valid on the
+/// way between two processes of one host only ([`RxMeta::may_omit_icrc`]).
+///
+/// [`RxMeta::may_omit_icrc`]: crate::net::RxMeta::may_omit_icrc
+pub const OMITTED: [u8; ICRC_LEN] = [0; ICRC_LEN];
+
+/// Returns whether the ICRC of a datagram is [`OMITTED`].
+pub fn is_omitted(datagram: &[u8]) -> bool {
+    datagram.ends_with(&OMITTED)
+}
+
+/// Returns whether a received datagram has no ICRC and needs none.
+pub(crate) fn is_exempt(meta: &RxMeta, datagram: &[u8]) -> bool {
+    meta.may_omit_icrc && is_omitted(datagram)
+}
+
+/// Writes [`OMITTED`] to the last four bytes of a datagram. Does nothing to a datagram of less than four bytes.
+pub fn omit(datagram: &mut [u8]) {
+    if let Some(icrc) = datagram.last_chunk_mut() {
+        *icrc = OMITTED;
+    }
+}
 
 /// Result of [`Flow::check`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -60,6 +83,12 @@ impl Flow {
     pub fn new(source: SocketAddr, destination: SocketAddr) -> Self {
         let addresses = Addresses::new(source.ip(), destination.ip());
         Self { head: HeaderCrc::new(addresses, source.port(), destination.port()) }
+    }
+
+    /// Returns the flow of the datagrams on a path.
+    pub fn of_path(path: &Path) -> Self {
+        let destination = SocketAddr::new(path.destination, ROCE_PORT);
+        Self::new(SocketAddr::new(path.source, path.source_port), destination)
     }
 
     /// Returns the ICRC of a datagram, given from the BTH to the padding. `fields` apply to IPv4 only.
@@ -113,6 +142,14 @@ impl Flow {
             return judge(crc32(computed, covered) ^ found, datagram.len() + covered.len());
         }
         verdict
+    }
+
+    /// Checks the ICRC of a received datagram, unless it [needs none](is_exempt).
+    pub(crate) fn check_received(&self, meta: &RxMeta, segment: u16, datagram: &[u8]) -> Verdict {
+        if is_exempt(meta, datagram) {
+            return Verdict::Good;
+        }
+        self.check(meta.ipv4, segment, datagram)
     }
 
     fn is_ipv4(&self) -> bool {

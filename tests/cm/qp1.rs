@@ -91,6 +91,7 @@ fn deliver(engine: &mut Engine, packet: &Packet) {
         traffic_class: 0x28,
         hop_limit: 0,
         ipv4: Some(softroce::net::Ipv4Fields { id: 0, dont_fragment: true }),
+        may_omit_icrc: false,
     };
     engine.handle_buffer(Instant::ZERO, RxBuffer { data: &bytes, segment_len: 0, meta });
 }

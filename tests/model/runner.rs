@@ -22,7 +22,7 @@ use super::plan::{Disturbance, Step};
 use super::support::choice::Choice;
 use super::support::{
     Link, QKEY, RECV_CQ, SEND_CQ, World, full_access, lossy, pattern, qp_init, remote, sge,
-    some_reorder,
+    some_in_memory, some_reorder,
 };
 
 /// Length of the source memory of each host, in bytes, shared by its queue pairs.
@@ -80,11 +80,13 @@ impl Runner {
             sees_ip_header: choice.one_in(3),
             ..HostConfig::default()
         };
+        let (conditions, harsh) = network(&mut choice, host.sees_ip_header);
+        let (conditions, omits_icrcs) = some_in_memory(seed, conditions);
+        let host = HostConfig { omits_icrcs, ..host };
         let world = World::with(seed, 2, host, |config| {
             config.active_mtu = Mtu::Mtu1024;
             some_reorder(seed)(config);
         });
-        let (conditions, harsh) = network(&mut choice, host.sees_ip_header);
         world.network.set_conditions(conditions);
         let mtu = [Mtu::Mtu256, Mtu::Mtu512, Mtu::Mtu1024][choice.below(3) as usize];
         let rd_atomic = 1 + choice.below(5) as u8;

@@ -55,6 +55,14 @@ pub fn lossy(loss: f64) -> Conditions {
     }
 }
 
+/// Makes the network of every fourth seed the memory of one host: nothing is damaged, and ICRCs are omitted.
+pub fn some_in_memory(seed: u64, conditions: Conditions) -> (Conditions, bool) {
+    match seed % 4 {
+        3 => (Conditions { corrupt: 0.0, truncate: 0.0, ..conditions }, true),
+        _ => (conditions, false),
+    }
+}
+
 /// Sets the reorder buffer by the seed: large, small, or none.
 pub fn some_reorder(seed: u64) -> impl Fn(&mut Config) {
     move |config| match seed % 3 {
@@ -105,7 +113,7 @@ impl Node {
             sends: Vec::new(),
             recvs: Vec::new(),
             events: Vec::new(),
-            burst: Burst::new(),
+            burst: Burst::new().omitting_icrcs(host.omits_icrcs),
             is_refused: false,
             stalled_until: Instant::ZERO,
         }
@@ -445,7 +453,14 @@ pub fn request(wr_id: u64, op: SendOp, sges: &[Sge]) -> SendRequest {
 pub fn receive(engine: &mut Engine, now: Instant, from: IpAddr, to: IpAddr, mut bytes: Vec<u8>) {
     let source = SocketAddr::new(from, *SOURCE_PORTS.start());
     Flow::new(source, SocketAddr::new(to, ROCE_PORT)).seal(0, &mut bytes);
-    let meta = RxMeta { source, destination: to, traffic_class: 0, hop_limit: 64, ipv4: None };
+    let meta = RxMeta {
+        source,
+        destination: to,
+        traffic_class: 0,
+        hop_limit: 64,
+        ipv4: None,
+        may_omit_icrc: false,
+    };
     engine.handle_buffer(now, RxBuffer { data: &bytes, segment_len: bytes.len(), meta });
 }
 

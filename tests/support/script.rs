@@ -399,6 +399,7 @@ impl Script {
             traffic_class: 0,
             hop_limit: 64,
             ipv4: None,
+            may_omit_icrc: false,
         }
     }
 

@@ -234,6 +234,7 @@ impl<P: Port> Control for PacketPort<P> {
             gro: true,
             receive_buffer: self.sockets.receive_buffer(),
             sees_ip_header: true,
+            omits_icrcs: false,
             ..self.below.info()
         }
     }

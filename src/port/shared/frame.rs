@@ -194,7 +194,8 @@ impl<'a> ParsedFrame<'a> {
         // Without flow label and scope.
         let source = SocketAddr::new(source.ip(), source.port());
         let destination = destination.ip();
-        let meta = RxMeta { source, destination, traffic_class, hop_limit, ipv4 };
+        let meta =
+            RxMeta { source, destination, traffic_class, hop_limit, ipv4, may_omit_icrc: false };
         RxBuffer { data: self.datagram.payload, segment_len: self.segment_len, meta }
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  0                     16         32
-//!  | softroce shm 1, 0 … | address  |      the sender's, an IPv4 address mapped to IPv6
+//!  | softroce shm 3, 0 … | address  |      the sender's, an IPv4 address mapped to IPv6
 //! ```
 //!
 //! The sender waits for no response: the ring has bursts before the receiver reads the hello. The connection stays
@@ -27,7 +27,7 @@ use crate::port::shared::name_lease::socket_name;
 use crate::sys;
 
 /// First bytes of a hello: the version of the shared format.
-const MAGIC: [u8; 16] = *b"softroce shm 2\0\0";
+const MAGIC: [u8; 16] = *b"softroce shm 3\0\0";
 
 /// Last part of the name at an address.
 pub(super) const NAME: &str = "shm";

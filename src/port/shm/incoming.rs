@@ -270,6 +270,7 @@ impl Incoming {
                 traffic_class,
                 hop_limit,
                 ipv4: None,
+                may_omit_icrc: true,
             };
             let data = self.buffer.get(..len.into()).unwrap_or_default();
             let buffer = RxBuffer { data, segment_len: segment_len.into(), meta };

@@ -2,8 +2,8 @@
 //!
 //! A socket copies datagrams into and out of the kernel, through IP and UDP with their look-ups; that is most of the
 //! time of a single message. Two ports of this kind share a ring of memory for each direction instead. The packets are
-//! the same, with the same headers and ICRCs. They do not appear on an interface; nor do those that kernel rxe sends to
-//! itself. A [`Capture`](super::wrap::capture::Capture) shows them.
+//! the same, but their ICRCs are [omitted](crate::wire::icrc::OMITTED). They do not appear on an interface; nor do those
+//! that kernel rxe sends to itself. A [`Capture`](super::wrap::capture::Capture) shows them, with ICRCs.
 //!
 //! ```text
 //!                       ┌─ Outgoing: receivers with a ring ──▶ ring ──▶ Incoming ─┐
@@ -24,6 +24,7 @@ use std::fmt::Display;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
+use std::slice;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -34,17 +35,19 @@ use super::counters::PortCounters;
 use super::opener::{Kind, OpenPortError, PortOpener};
 use super::shared::name_lease::socket_name;
 use super::shared::open_error::OpenError;
-use super::traits::{Datapath, Port, TransmitError};
+use super::traits::{Datapath, Port, PortInfo, TransmitError};
 use super::wrap::layer::{Layer, Middleware};
 use crate::net::{Burst, RxBuffer};
 use crate::time::Instant;
 use incoming::Incoming;
 use outgoing::{Outgoing, SendResult};
+use sealer::Sealer;
 
 mod handshake;
 mod incoming;
 mod outgoing;
 mod ring;
+mod sealer;
 mod user;
 
 pub(crate) use user::is_same as is_same_user;
@@ -88,6 +91,7 @@ pub struct SharedMemory {
     last_by_ring: bool,
     /// Time to retry after a full ring.
     retry_at: Option<Instant>,
+    sealer: Sealer,
     /// Counters of the rings.
     counters: PortCounters,
 }
@@ -116,6 +120,7 @@ impl<P: Port> ShmPort<P> {
             polls: true,
             last_by_ring: false,
             retry_at: None,
+            sealer: Sealer::new(),
             counters: PortCounters::default(),
         };
         Self::over(port, rings)
@@ -154,7 +159,7 @@ impl SharedMemory {
             }
             self.outgoing.forget(now, path.destination);
         }
-        below.transmit(now, run)
+        below.transmit(now, self.sealer.sealed(run))
     }
 }
 
@@ -231,8 +236,19 @@ impl Middleware for SharedMemory {
         self.outgoing.backlog(to).or_else(|| below.receive_queue_bytes(now, to))
     }
 
+    /// Sends the packet by the port below, which takes no lock.
+    fn send_last(&mut self, below: &mut impl Datapath, burst: &Burst) {
+        if let [burst] = self.sealer.sealed(slice::from_ref(burst)) {
+            below.send_last(burst);
+        }
+    }
+
     fn poll_timeout(&self, below: &impl Datapath) -> Option<Instant> {
         Instant::first(below.poll_timeout(), self.retry_at)
+    }
+
+    fn info(&self, below: PortInfo) -> PortInfo {
+        PortInfo { omits_icrcs: true, ..below }
     }
 
     fn counters(&self, mut below: PortCounters) -> PortCounters {
@@ -298,9 +314,10 @@ mod tests {
     use super::super::wait_readable;
     use super::outgoing::{FIND_INTERVAL, MAX_FIND_INTERVAL, MAX_STALL};
     use super::*;
-    use crate::net::{Path, ROCE_PORT, TransmitErrorKind};
+    use crate::net::{Path, TransmitErrorKind};
     use crate::port::Control;
-    use crate::wire::icrc::{Flow, Verdict};
+    use crate::wire::Opcode;
+    use crate::wire::icrc::{self, Flow, Verdict};
 
     const NOW: Instant = Instant::ZERO;
 
@@ -351,7 +368,7 @@ mod tests {
             assert_eq!((buffer.meta.source, buffer.meta.destination), (source, path.destination));
             let found = (buffer.meta.traffic_class, buffer.meta.hop_limit);
             assert_eq!(found, (path.traffic_class, path.hop_limit));
-            let flow = Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT));
+            let flow = Flow::of_path(&path);
             for (index, segment) in (0..).zip(&buffer.segments) {
                 assert_eq!(flow.check(None, index, segment), Verdict::Good);
             }
@@ -380,6 +397,38 @@ mod tests {
         let to_a = path(&mut c, a.info().ip, 0xc000);
         assert_eq!(c.transmit(NOW, &[burst(to_a, &[66])]), Ok(1));
         assert_eq!(lens(receive(&mut a, 1)), [66]);
+    }
+
+    /// The engine omits ICRCs for this port. Only the memory of this host may be without.
+    #[test]
+    fn omitted_icrcs_stay_omitted_in_rings_and_are_computed_for_sockets() {
+        let (mut a, mut b) = (open(), open());
+        assert!(a.info().omits_icrcs);
+        let mut c = UdpPort::open(&config()).unwrap();
+        let paths = [path(&mut a, b.info().ip, 0xc000), path(&mut a, c.info().ip, 0xc000)];
+        let bursts = paths.map(|path| {
+            let mut burst = burst(path, &[]).omitting_icrcs(true);
+            for len in [80, 80, 44] {
+                let datagram = burst.push(len);
+                datagram.fill(7);
+                datagram[..2].copy_from_slice(&[Opcode::RcSendOnly.byte(), 0x40]);
+                icrc::omit(datagram);
+            }
+            burst
+        });
+        assert_eq!(a.transmit(NOW, &bursts), Ok(2));
+        a.send_last(&bursts[1]);
+        for buffer in receive(&mut b, 3) {
+            assert!(buffer.meta.may_omit_icrc);
+            assert!(buffer.segments.iter().all(|segment| icrc::is_omitted(segment)));
+        }
+        for buffer in receive(&mut c, 6) {
+            assert!(!buffer.meta.may_omit_icrc);
+            for (index, segment) in (0..).zip(&buffer.segments) {
+                let verdict = Flow::of_path(&paths[1]).check(None, index, segment);
+                assert_eq!(verdict, Verdict::Good);
+            }
+        }
     }
 
     #[test]

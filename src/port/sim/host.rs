@@ -21,12 +21,21 @@ pub struct HostConfig {
     /// Size of the receive buffer, in bytes as the kernel counts them. Datagrams that exceed it are dropped and
     /// counted.
     pub receive_buffer: usize,
+    /// Whether datagrams may come and go without ICRCs, as through shared memory. Damage to such a datagram is not
+    /// noticed.
+    pub omits_icrcs: bool,
 }
 
 impl Default for HostConfig {
     /// Returns the properties of a UDP socket on the loopback interface with a large receive buffer.
     fn default() -> Self {
-        Self { link_mtu: 65_536, gro: true, sees_ip_header: false, receive_buffer: 16 << 20 }
+        Self {
+            link_mtu: 65_536,
+            gro: true,
+            sees_ip_header: false,
+            receive_buffer: 16 << 20,
+            omits_icrcs: false,
+        }
     }
 }
 
@@ -204,7 +213,8 @@ impl QueuedBuffer {
             && (follows || !config.sees_ip_header)
     }
 
-    pub(super) fn meta(&self, sees_ip_header: bool) -> RxMeta {
+    pub(super) fn meta(&self, config: &HostConfig) -> RxMeta {
+        let HostConfig { sees_ip_header, omits_icrcs, .. } = *config;
         let fields = Ipv4Fields { id: self.id, dont_fragment: true };
         RxMeta {
             source: SocketAddr::new(self.path.source, self.path.source_port),
@@ -212,6 +222,7 @@ impl QueuedBuffer {
             traffic_class: self.path.traffic_class,
             hop_limit: self.path.hop_limit,
             ipv4: (sees_ip_header && self.path.source.is_ipv4()).then_some(fields),
+            may_omit_icrc: omits_icrcs,
         }
     }
 }

@@ -340,7 +340,7 @@ impl Datapath for SimPort {
         drop(state);
         let count = self.taken.len();
         for arrived in self.taken.drain(..) {
-            let meta = arrived.meta(self.config.sees_ip_header);
+            let meta = arrived.meta(&self.config);
             let buffer = RxBuffer { data: &arrived.data, segment_len: arrived.segment_len, meta };
             self.counters.received(&buffer);
             sink(buffer);
@@ -390,6 +390,7 @@ impl Control for SimPort {
             gro: self.config.gro,
             receive_buffer: self.config.receive_buffer,
             sees_ip_header: self.config.sees_ip_header,
+            omits_icrcs: self.config.omits_icrcs,
         }
     }
 }
@@ -494,6 +495,7 @@ mod tests {
                 traffic_class: 2,
                 hop_limit: 64,
                 ipv4: sees_ip_header.then_some(fields),
+                may_omit_icrc: false,
             };
             assert_eq!(metas, [(expected, 200)]);
         }

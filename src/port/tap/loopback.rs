@@ -46,6 +46,7 @@ impl Loopback {
                 traffic_class: path.traffic_class,
                 hop_limit: path.hop_limit,
                 ipv4: path.destination.is_ipv4().then_some(ipv4),
+                may_omit_icrc: false,
             };
             sink(RxBuffer { data: &data, segment_len, meta });
         }

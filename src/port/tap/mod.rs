@@ -399,6 +399,7 @@ impl Control for TapPort {
             gro: true,
             receive_buffer: self.receive_buffer,
             sees_ip_header: true,
+            omits_icrcs: false,
         }
     }
 }

@@ -374,16 +374,11 @@ mod tests {
     use super::super::tests::{config, ipv6_loopback, open, path, receive};
     use super::super::{PortConfig, UdpPort};
     use super::*;
-    use crate::net::{BurstToken, ROCE_PORT};
+    use crate::net::BurstToken;
     use crate::port::{Control, Datapath, prerequisite};
     use crate::wire::icrc::{Flow, Verdict};
 
     const DATAGRAMS_BEFORE_SOCKET: usize = super::DATAGRAMS_BEFORE_SOCKET as usize;
-
-    fn flow(path: &Path) -> Flow {
-        let source = SocketAddr::new(path.source, path.source_port);
-        Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT))
-    }
 
     /// Returns a sealed datagram to queue pair 7: a BTH with this opcode, then `behind`.
     fn datagram(path: Path, opcode: Opcode, behind: &[u8]) -> Burst {
@@ -392,7 +387,7 @@ mod tests {
         let bytes = burst.push(Bth::LEN + behind.len() + 4);
         bytes[..Bth::LEN].copy_from_slice(&[opcode.byte(), 0x40, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0]);
         bytes[Bth::LEN..][..behind.len()].copy_from_slice(behind);
-        flow(&path).seal(0, bytes);
+        Flow::of_path(&path).seal(0, bytes);
         burst
     }
 
@@ -427,7 +422,7 @@ mod tests {
             self.send(burst);
             let count = self.port.counters().tx_datagrams - before;
             let came = receive(&mut self.peer, usize::try_from(count).unwrap());
-            let check = |datagram: &Vec<u8>| flow(&burst.path).check(None, 0, datagram);
+            let check = |datagram: &Vec<u8>| Flow::of_path(&burst.path).check(None, 0, datagram);
             came.iter().flat_map(|buffer| &buffer.segments).map(check).collect()
         }
 
@@ -439,7 +434,7 @@ mod tests {
         fn message_to(&self, qpn: u8) -> Burst {
             let mut bytes = self.message().data().to_vec();
             bytes[7] = qpn;
-            flow(&self.path).seal(0, &mut bytes);
+            Flow::of_path(&self.path).seal(0, &mut bytes);
             let mut burst = Burst::new();
             burst.reset(self.path, BurstToken(0));
             burst.push(bytes.len()).copy_from_slice(&bytes);
@@ -723,7 +718,7 @@ mod tests {
             let now = Instant::from_micros(number);
             assert_eq!(port.transmit(now, std::slice::from_ref(&message)), Ok(1));
             let came = receive(&mut port, 1);
-            assert_eq!(flow(&path).check(None, 0, &came[0].segments[0]), Verdict::Good);
+            assert_eq!(Flow::of_path(&path).check(None, 0, &came[0].segments[0]), Verdict::Good);
         }
         assert_eq!(port.counters().tx_datagrams, 199);
         let connected =
@@ -744,7 +739,7 @@ mod tests {
             assert_eq!(port.transmit(now, std::slice::from_ref(&message)), Ok(1));
             let count = port.counters().tx_datagrams - port.counters().rx_datagrams;
             for buffer in receive(&mut port, usize::try_from(count).unwrap()) {
-                came.extend(buffer.segments.iter().map(|s| flow(&path).check(None, 0, s)));
+                came.extend(buffer.segments.iter().map(|s| Flow::of_path(&path).check(None, 0, s)));
             }
         }
         assert!(came.iter().all(|verdict| *verdict != Verdict::Bad));

@@ -194,6 +194,7 @@ impl UdpPort {
             gro: receiver.gro,
             receive_buffer: receiver.socket.recv_buffer_size().map_err(os)?,
             sees_ip_header: false,
+            omits_icrcs: false,
         };
         Ok((receiver, info))
     }
@@ -446,14 +447,9 @@ pub(super) mod tests {
             let segment = burst.push(*len);
             segment.fill(u8::try_from(id).unwrap());
             segment[..2].copy_from_slice(&[Opcode::RcSendOnly.byte(), 0x40]);
-            flow(&path).seal(id, segment);
+            Flow::of_path(&path).seal(id, segment);
         }
         burst
-    }
-
-    fn flow(path: &Path) -> Flow {
-        let source = SocketAddr::new(path.source, path.source_port);
-        Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT))
     }
 
     pub(in crate::port) struct Buffer {
@@ -503,10 +499,11 @@ pub(super) mod tests {
                 traffic_class: path.traffic_class,
                 hop_limit: path.hop_limit,
                 ipv4: None,
+                may_omit_icrc: false,
             };
             assert_eq!((buffer.meta, buffer.lens()), (meta, lens.clone()));
             for (index, segment) in (0..).zip(&buffer.segments) {
-                assert_eq!(flow(&path).check(None, index, segment), Verdict::Good);
+                assert_eq!(Flow::of_path(&path).check(None, index, segment), Verdict::Good);
             }
         }
         assert_eq!(buffers.len(), 2);
@@ -554,7 +551,7 @@ pub(super) mod tests {
         assert_eq!(a.transmit(NOW, &[burst(path, &[1040, 1040, 1040])]), Ok(1));
         let verdicts: Vec<_> = receive(&mut b, 3)
             .iter()
-            .map(|buffer| flow(&path).check(None, 0, &buffer.segments[0]))
+            .map(|buffer| Flow::of_path(&path).check(None, 0, &buffer.segments[0]))
             .collect();
         let recovered = |id| Verdict::Recovered { id };
         assert_eq!(verdicts, [Verdict::Good, recovered(1), recovered(2)]);
@@ -572,7 +569,7 @@ pub(super) mod tests {
         let lens: Vec<_> = buffers.iter().flat_map(Buffer::lens).collect();
         assert_eq!(lens, [80, 1040, 1040, 20, 80]);
         for segment in buffers.iter().flat_map(|buffer| &buffer.segments) {
-            assert_eq!(flow(&path).check(None, 0, segment), Verdict::Good);
+            assert_eq!(Flow::of_path(&path).check(None, 0, segment), Verdict::Good);
         }
         let counters = a.counters();
         assert_eq!((counters.tx_datagrams, counters.gso_refused), (5, 1));
@@ -614,7 +611,7 @@ pub(super) mod tests {
             assert_eq!(buffer.meta.destination, path.destination);
             assert_eq!(buffer.meta.traffic_class, path.traffic_class);
             assert_eq!(buffer.meta.hop_limit, path.hop_limit);
-            assert_eq!(flow(&path).check(None, 2, &buffer.segments[2]), Verdict::Good);
+            assert_eq!(Flow::of_path(&path).check(None, 2, &buffer.segments[2]), Verdict::Good);
         }
     }
 

@@ -131,7 +131,8 @@ fn buffer<'a>(message: &Received<'a>, destination: IpAddr) -> Option<RxBuffer<'a
             _ => {}
         }
     }
-    let meta = RxMeta { source, destination, traffic_class, hop_limit, ipv4: None };
+    let meta =
+        RxMeta { source, destination, traffic_class, hop_limit, ipv4: None, may_omit_icrc: false };
     Some(RxBuffer { data: message.data, segment_len, meta })
 }
 

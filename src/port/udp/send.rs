@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use libc::c_int;
@@ -197,10 +197,7 @@ impl Senders {
         let [msg, ..] = &mut self.msgs[..] else { return Ok(()) };
         address(msg, burst, self.scope);
         let socket = self.sockets[sender].socket.as_deref().unwrap_or(receiver).as_fd();
-        let flow = icrc::Flow::new(
-            SocketAddr::new(path.source, path.source_port),
-            SocketAddr::new(path.destination, ROCE_PORT),
-        );
+        let flow = icrc::Flow::of_path(path);
         for (index, datagram) in burst.segments().enumerate() {
             self.scratch.clear();
             self.scratch.extend_from_slice(datagram);

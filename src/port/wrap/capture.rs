@@ -2,21 +2,21 @@
 //!
 //! The capture builds the IP and UDP headers from what the port reports. Sent datagrams have the IPv4 identification
 //! that the sender computed the ICRC for. For received ones, where the port does not see the IP header, the capture
-//! finds it by the ICRC. So the ICRC of every captured packet is valid, unless the packet was corrupted. The UDP
-//! checksum is 0, as no socket reports it.
+//! finds it by the ICRC. Where a datagram came or went without ICRC through shared memory, the capture computes it. So the
+//! ICRC of every captured packet is valid, unless the packet was corrupted. The UDP checksum is 0, as no socket reports
+//! it.
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 
 use super::layer::{Layer, Middleware};
-use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta};
+use crate::net::{Burst, Ipv4Fields, Path, RxBuffer, RxMeta};
 use crate::port::traits::{Control, Datapath, Port, TransmitError};
 use crate::sync::Mutex;
 use crate::time::Instant;
 use crate::wire::encap::Headers;
-use crate::wire::icrc::{Flow, Verdict};
+use crate::wire::icrc::{self, Flow, Verdict};
 
 /// Direction of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -165,12 +165,12 @@ impl<S: Sink> Recorder<S> {
         if self.sink.is_full() {
             return self.sink.skipped(burst.len());
         }
-        let flow = flow(&burst.path);
+        let flow = Flow::of_path(&burst.path);
         for (index, datagram) in (0..).zip(burst.segments()) {
             let id = if self.splits_in_kernel { index } else { 0 };
             let ipv4 = Ipv4Fields { id, dont_fragment: true };
             self.build(&burst.path, ipv4, datagram);
-            if index != id {
+            if index != id || icrc::is_omitted(datagram) {
                 let start = self.packet.len() - datagram.len();
                 flow.seal(id, &mut self.packet[start..]);
             }
@@ -183,14 +183,20 @@ impl<S: Sink> Recorder<S> {
             return self.sink.skipped(rx.segments().len());
         }
         let path = path(&rx.meta);
-        let flow = flow(&path);
+        let flow = Flow::of_path(&path);
         let first = rx.meta.ipv4.unwrap_or(Ipv4Fields { id: 0, dont_fragment: true });
         for (index, datagram) in (0..).zip(rx.segments()) {
+            let is_exempt = icrc::is_exempt(&rx.meta, datagram);
+            let expected = first.id.wrapping_add(index);
             let id = match flow.check(rx.meta.ipv4, index, datagram) {
-                Verdict::Recovered { id } => id,
-                Verdict::Good | Verdict::Bad => first.id.wrapping_add(index),
+                Verdict::Recovered { id } if !is_exempt => id,
+                _ => expected,
             };
             self.build(&path, Ipv4Fields { id, ..first }, datagram);
+            if is_exempt {
+                let start = self.packet.len() - datagram.len();
+                flow.seal(id, &mut self.packet[start..]);
+            }
             self.sink.packet(at, Direction::Received, &self.packet);
         }
     }
@@ -213,17 +219,12 @@ fn path(meta: &RxMeta) -> Path {
     }
 }
 
-fn flow(path: &Path) -> Flow {
-    let destination = SocketAddr::new(path.destination, ROCE_PORT);
-    Flow::new(SocketAddr::new(path.source, path.source_port), destination)
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::net::{BurstToken, TransmitErrorKind};
+    use crate::net::{BurstToken, ROCE_PORT, TransmitErrorKind};
     use crate::port::sim::{Conditions, HostConfig, Network};
     use crate::wire::encap::parse_ip;
     use crate::wire::icrc;
@@ -266,7 +267,7 @@ mod tests {
         for (id, len) in (base..).zip(lens) {
             let segment = burst.push(*len);
             segment.fill(1);
-            flow(&path).seal(id, segment);
+            Flow::of_path(&path).seal(id, segment);
         }
         burst
     }
@@ -291,6 +292,29 @@ mod tests {
             let packet = parse_ip(&received.0[0].2).unwrap();
             assert_eq!(packet.path(), burst(a, b, 0, &[64]).path);
             assert_eq!(packet.destination.port(), ROCE_PORT);
+        }
+    }
+
+    /// The ends of a port through shared memory, which sees no IP header.
+    #[test]
+    fn omitted_icrcs_are_recorded_as_valid_ones() {
+        for (a, b) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+            let network = Network::new(0);
+            let config = HostConfig { omits_icrcs: true, ..HostConfig::default() };
+            let host = |at| Capture::new(network.host_with(ip(at), config), Tape::default());
+            let (mut near, mut far) = (host(a), host(b));
+            let mut omitting = burst(a, b, 0, &[]).omitting_icrcs(true);
+            for fill in [1, 2, 3] {
+                let datagram = omitting.push(64);
+                datagram.fill(fill);
+                icrc::omit(datagram);
+            }
+            assert_eq!(near.transmit(NOW, &[omitting]), Ok(1));
+            far.receive(NOW, &mut |_| ()).unwrap();
+            let (sent, received) = (near.into_sink(), far.into_sink());
+            let ids = if ip(a).is_ipv4() { [Some(0), Some(1), Some(2)] } else { [None; 3] };
+            assert_eq!(sent.verdicts(), ids.map(|id| (id, true)));
+            assert_eq!(received.verdicts(), sent.verdicts());
         }
     }
 

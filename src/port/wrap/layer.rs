@@ -15,7 +15,7 @@ use crate::time::Instant;
 /// A step in the datapath between the engine and a port, such as a capture or a link emulator.
 ///
 /// Each method gets the part of the datapath below. By default it forwards the call, so a middleware implements only
-/// the methods it changes. The [`Control`] side of the port bypasses it.
+/// the methods it changes. The [`Control`] side of the port bypasses it, but for the [properties](Self::info).
 pub trait Middleware: Send {
     /// Sends bursts, as [`Datapath::transmit`] does.
     ///
@@ -74,6 +74,11 @@ pub trait Middleware: Send {
     /// Sends a last burst while the process ends: see [`Datapath::send_last`].
     fn send_last(&mut self, below: &mut impl Datapath, burst: &Burst) {
         below.send_last(burst);
+    }
+
+    /// Returns the properties of the port, given those of the port below.
+    fn info(&self, below: PortInfo) -> PortInfo {
+        below
     }
 
     /// Returns the counters of the port below, together with those of the middleware.
@@ -148,9 +153,9 @@ impl<P: Datapath, M: Middleware> Datapath for Layer<P, M> {
     }
 }
 
-impl<P: Control, M: Send> Control for Layer<P, M> {
+impl<P: Control, M: Middleware> Control for Layer<P, M> {
     fn info(&self) -> PortInfo {
-        self.port.info()
+        self.middleware.info(self.port.info())
     }
 
     fn source_port(&mut self, source: IpAddr, wanted: u16) -> u16 {

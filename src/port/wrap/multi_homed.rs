@@ -193,6 +193,7 @@ impl<P: Port> Control for MultiHomedPort<P> {
             gro: all.gro || one.gro,
             receive_buffer: all.receive_buffer.min(one.receive_buffer),
             sees_ip_header: all.sees_ip_header && one.sees_ip_header,
+            omits_icrcs: all.omits_icrcs && one.omits_icrcs,
             ..all
         })
     }

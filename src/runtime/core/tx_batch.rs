@@ -1,6 +1,7 @@
 //! Bursts between the engine and the port.
 
 use crate::net::Burst;
+use crate::port::PortInfo;
 
 /// Number of bursts that the engine builds before the port sends them. The receiving host processes the first while the
 /// port copies the others, so small batches are faster than large ones.
@@ -21,9 +22,12 @@ pub(super) struct TxBatch {
 }
 
 impl TxBatch {
-    /// Returns an empty batch of bursts with at most `max_segments` segments.
-    pub(super) fn new(max_segments: usize) -> Self {
-        let bursts = std::array::from_fn(|_| Burst::with_max_segments(max_segments));
+    /// Returns an empty batch of bursts for a port.
+    pub(super) fn new(port: &PortInfo) -> Self {
+        let PortInfo { max_burst_segments, omits_icrcs, .. } = *port;
+        let bursts = std::array::from_fn(|_| {
+            Burst::with_max_segments(max_burst_segments).omitting_icrcs(omits_icrcs)
+        });
         Self { bursts, built: 0, taken: 0, bytes: 0 }
     }
 
@@ -69,11 +73,14 @@ impl TxBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::port::Control;
+    use crate::port::sim::Network;
 
     #[test]
     fn batch_is_full_after_four_bursts_or_8_kib() {
+        let port = Network::new(0).host("10.0.0.1".parse().unwrap()).info();
         for (len, expected) in [(64, 4), (2048, 4), (4096, 2), (8191, 2), (8192, 1), (9000, 1)] {
-            let mut batch = TxBatch::new(1);
+            let mut batch = TxBatch::new(&port);
             batch.fill(|burst| {
                 burst.clear();
                 burst.push(len);

@@ -2,8 +2,8 @@
 //!
 //! It decides for each datagram, in both directions. It passes on a burst or buffer in one piece if no datagram of it
 //! has a fault. Otherwise it passes the datagrams on one by one. A datagram that is sent alone has IPv4 identification
-//! 0, so the emulator seals it for that before it corrupts it. It does not seal received datagrams: where the port sees
-//! no IP header, the receiver finds the identification by the ICRC.
+//! 0, so the emulator seals it for that before it corrupts it. It does not seal received datagrams, unless they have no
+//! ICRC: where the port sees no IP header, the receiver finds the identification by the ICRC.
 //!
 //! To capture the packets on the wire, wrap the capture: `Impair<Capture<UdpPort>>`.
 
@@ -23,7 +23,7 @@ use crate::port::shared::conditions::Conditions;
 use crate::port::shared::emulated_link::{Copies, EmulatedLink};
 use crate::port::traits::{Datapath, Port, TransmitError};
 use crate::time::Instant;
-use crate::wire::icrc::Flow;
+use crate::wire::icrc::{self, Flow};
 
 mod spec;
 
@@ -162,8 +162,8 @@ impl Middleware for LinkEmulator {
             for (index, (datagram, copies)) in burst.segments().zip(&outcomes).enumerate() {
                 self.scratch.clear();
                 self.scratch.extend_from_slice(datagram);
-                if index > 0 {
-                    flow(&burst.path).seal(0, &mut self.scratch);
+                if index > 0 || icrc::is_omitted(datagram) {
+                    Flow::of_path(&burst.path).seal(0, &mut self.scratch);
                 }
                 direction.enqueue(copies, &self.scratch, burst.path);
             }
@@ -199,7 +199,16 @@ impl Middleware for LinkEmulator {
                 let after =
                     |first: Ipv4Fields| Ipv4Fields { id: first.id.wrapping_add(index), ..first };
                 let meta = RxMeta { ipv4: rx.meta.ipv4.map(after), ..rx.meta };
-                direction.enqueue(copies, datagram, meta);
+                if !icrc::is_exempt(&meta, datagram) {
+                    direction.enqueue(copies, datagram, meta);
+                    continue;
+                }
+                self.scratch.clear();
+                self.scratch.extend_from_slice(datagram);
+                let destination = SocketAddr::new(meta.destination, ROCE_PORT);
+                Flow::new(meta.source, destination).seal(0, &mut self.scratch);
+                let meta = RxMeta { may_omit_icrc: false, ..meta };
+                direction.enqueue(copies, &self.scratch, meta);
             }
             count += direction.deliver(now, sink);
         })?;
@@ -226,11 +235,6 @@ impl Middleware for LinkEmulator {
     fn counters(&self, below: PortCounters) -> PortCounters {
         PortCounters { busy: below.busy + self.refused, ..below }
     }
-}
-
-fn flow(path: &Path) -> Flow {
-    let destination = SocketAddr::new(path.destination, ROCE_PORT);
-    Flow::new(SocketAddr::new(path.source, path.source_port), destination)
 }
 
 /// Minimum of the longest delay of a reordered datagram.
@@ -377,7 +381,7 @@ mod tests {
         for i in 0..segments {
             let segment = burst.push(40);
             segment.fill(first + i);
-            flow(&PATH).seal(i.into(), segment);
+            Flow::of_path(&PATH).seal(i.into(), segment);
         }
         burst
     }
@@ -424,7 +428,8 @@ mod tests {
     fn received(port: &mut dyn Port, now: Instant) -> Vec<Vec<(u8, Verdict)>> {
         let mut buffers = Vec::new();
         let mut take = |rx: RxBuffer<'_>| {
-            let verdict = |(i, d): (u16, &[u8])| (d[0], flow(&PATH).check(rx.meta.ipv4, i, d));
+            let verdict =
+                |(i, d): (u16, &[u8])| (d[0], Flow::of_path(&PATH).check(rx.meta.ipv4, i, d));
             buffers.push((0..).zip(rx.segments()).map(verdict).collect());
         };
         while port.receive(now, &mut take).unwrap() > 0 {}
@@ -477,6 +482,33 @@ mod tests {
             let bad = buffers.iter().flatten().filter(|(_, v)| *v == Verdict::Bad).count();
             let corrupted = a.impaired().corrupted + b.impaired().corrupted;
             assert_eq!(bad as u64, corrupted);
+            assert!((15..45).contains(&bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn corruption_of_a_datagram_without_icrc_is_noticed() {
+        for dir in ["rx", "tx"] {
+            let host = HostConfig { omits_icrcs: true, ..HostConfig::default() };
+            let (_network, mut a, mut b) = pair(&format!("corrupt=0.5,dir={dir}"), host);
+            let mut omitting = burst(0, 0).omitting_icrcs(true);
+            for first in 0..60 {
+                let datagram = omitting.push(40);
+                datagram.fill(first);
+                icrc::omit(datagram);
+            }
+            assert_eq!(a.transmit(us(0), &[omitting]), Ok(1));
+            let (mut good, mut bad) = (0, 0);
+            let mut take = |rx: RxBuffer<'_>| {
+                for (index, datagram) in (0..).zip(rx.segments()) {
+                    let verdict = Flow::of_path(&PATH).check_received(&rx.meta, index, datagram);
+                    let is_good = verdict != Verdict::Bad;
+                    *if is_good { &mut good } else { &mut bad } += 1;
+                }
+            };
+            while b.receive(us(0), &mut take).unwrap() > 0 {}
+            assert_eq!(good + bad, 60);
+            assert_eq!(bad, a.impaired().corrupted + b.impaired().corrupted);
             assert!((15..45).contains(&bad), "{bad}");
         }
     }
