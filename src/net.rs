@@ -6,6 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::ids::{Gid, Qpn};
+use crate::sys::DatagramMemory;
 
 /// Destination UDP port of RoCEv2, assigned by IANA.
 pub const ROCE_PORT: u16 = 4791;
@@ -221,7 +222,7 @@ pub struct Burst {
     pub path: Path,
     /// Value that the port returns with a [`TransmitErrorKind`].
     pub token: BurstToken,
-    buffer: Box<[u8]>,
+    buffer: DatagramMemory,
     used: usize,
     /// Maximum number of bytes, which only the first segment may exceed.
     limit: usize,
@@ -254,7 +255,7 @@ impl Burst {
                 hop_limit: 0,
             },
             token: BurstToken(0),
-            buffer: vec![0; MAX_BURST_BYTES].into_boxed_slice(),
+            buffer: DatagramMemory::new(MAX_BURST_BYTES),
             used: 0,
             limit: MAX_BURST_BYTES,
             segment_len: 0,

@@ -16,6 +16,7 @@ use rustix::net::{
 };
 
 use super::cmsg::{Control, Name};
+use super::datagram_memory::DatagramMemory;
 use super::ffi::length;
 
 /// Messages that one call sends or receives at most.
@@ -152,7 +153,7 @@ pub(crate) struct Received<'a> {
 /// Buffers for received messages: [`MAX_MESSAGES`] of them, reused by each call.
 #[derive(Debug)]
 pub(crate) struct RecvBatch {
-    memory: Box<[u8]>,
+    memory: DatagramMemory,
     slots: Box<[Slot]>,
 }
 
@@ -167,7 +168,7 @@ impl RecvBatch {
     pub(crate) fn new() -> Self {
         Self {
             // Pages are touched when a datagram needs them.
-            memory: vec![0; MAX_MESSAGES * BUFFER_BYTES].into_boxed_slice(),
+            memory: DatagramMemory::new(MAX_MESSAGES * BUFFER_BYTES),
             slots: vec![Slot::default(); MAX_MESSAGES].into_boxed_slice(),
         }
     }

@@ -20,6 +20,7 @@
 //! | `actions`, `fault`, `probe` | actions of signals; the handler that ends these copies; a trial of it |
 //! | `ffi` | functions of the C library: further socket options, requests for interfaces, signals, hooks |
 //! | `fork` | forked children |
+//! | `datagram_memory` | memory with aligned payloads |
 //! | `hint` | hints to the processor and to the compiler |
 
 #[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
@@ -28,6 +29,7 @@ mod actions;
 mod cmsg;
 #[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
 mod copies;
+mod datagram_memory;
 #[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
 mod fault;
 #[cfg(feature = "runtime")]
@@ -66,6 +68,7 @@ mod watch;
 pub use actions::SignalAction;
 #[cfg(feature = "runtime")]
 pub(crate) use cmsg::integer;
+pub(crate) use datagram_memory::DatagramMemory;
 #[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
 pub use fault::change as change_signal_action;
 #[cfg(feature = "packet")]

@@ -12,7 +12,7 @@ use super::ring::{Broken, BurstHeader, Reader};
 use crate::net::{MAX_BURST_BYTES, RxBuffer, RxMeta};
 use crate::port::PortCounters;
 use crate::port::shared::recv_batch::{MAX_BYTES_PER_RECV, MAX_DATAGRAMS_PER_RECV};
-use crate::sys::{OwnDescriptor, Readiness};
+use crate::sys::{DatagramMemory, OwnDescriptor, Readiness};
 
 /// Maximum number of senders with a ring; others send by UDP.
 pub(super) const MAX_SENDERS: usize = 64;
@@ -49,7 +49,7 @@ pub(super) struct Incoming {
     /// Number of calls in which UDP datagrams go first, because of a new sender.
     udp_first_calls: u32,
     /// Last burst taken.
-    buffer: Box<[u8]>,
+    buffer: DatagramMemory,
 }
 
 /// A sender, from its connection on.
@@ -92,7 +92,7 @@ impl Incoming {
             next: 0,
             turn: 0,
             udp_first_calls: 0,
-            buffer: vec![0; MAX_BURST_BYTES].into_boxed_slice(),
+            buffer: DatagramMemory::new(MAX_BURST_BYTES),
         })
     }
 

@@ -1,0 +1,73 @@
+//! Memory for datagrams in which their payloads are aligned.
+//!
+//! Most payloads follow a BTH of 12 bytes, and a packet of full length takes 16 bytes more than its payload. So if the
+//! first payload of a burst is aligned to 16 bytes, all are. Processors copy such a payload up to twice as fast as one
+//! that is not, with `rep movsb` more than with other instructions. Linux shifts Ethernet frames by two bytes for a
+//! similar reason (`NET_IP_ALIGN`).
+
+use std::ops::{Deref, DerefMut};
+
+/// Length of a cache line.
+const LINE: usize = 64;
+
+/// Length of a BTH.
+const HEADER: usize = 12;
+
+/// Zeroed memory of which the byte behind a BTH begins a cache line.
+#[derive(Debug)]
+pub(crate) struct DatagramMemory {
+    bytes: Box<[u8]>,
+    /// Index of the first byte.
+    start: usize,
+    len: usize,
+}
+
+impl DatagramMemory {
+    /// Allocates `len` bytes. The system provides pages when they are first written.
+    pub(crate) fn new(len: usize) -> Self {
+        let bytes = vec![0; len + LINE].into_boxed_slice();
+        let payload = bytes.as_ptr().addr() + HEADER;
+        Self { start: payload.next_multiple_of(LINE) - payload, len, bytes }
+    }
+}
+
+impl Deref for DatagramMemory {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.len]
+    }
+}
+
+impl DerefMut for DatagramMemory {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.len]
+    }
+}
+
+impl Clone for DatagramMemory {
+    fn clone(&self) -> Self {
+        let mut clone = Self::new(self.len);
+        clone.copy_from_slice(self);
+        clone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payload_begins_a_cache_line_in_the_clone_too() {
+        for len in [12, 100, 65_536] {
+            let mut memory = DatagramMemory::new(len);
+            memory.fill(7);
+            for memory in [memory.clone(), memory] {
+                assert_eq!((memory.as_ptr().addr() + HEADER) % LINE, 0);
+                assert_eq!(*memory, vec![7; len]);
+            }
+        }
+    }
+}
