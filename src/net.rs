@@ -279,25 +279,27 @@ impl Burst {
 
     /// Empties the burst for a new path. Its limit is the capacity of one send.
     pub fn reset(&mut self, path: Path, token: BurstToken) {
-        self.begin(path, token, MAX_BURST_BYTES, MAX_BURST_SEGMENTS);
+        self.begin(&path, token, MAX_BURST_BYTES, MAX_BURST_SEGMENTS);
     }
 
     /// Starts a burst of at most `limit` bytes and `segments` segments, but at least one segment.
-    pub(crate) fn begin(&mut self, path: Path, token: BurstToken, limit: usize, segments: usize) {
-        self.clear();
-        self.segment_limit = segments.clamp(1, self.max_segments);
-        self.path = path;
+    #[inline]
+    pub(crate) fn begin(&mut self, path: &Path, token: BurstToken, limit: usize, segments: usize) {
+        self.path = *path;
         self.token = token;
-        self.limit = limit.min(MAX_BURST_BYTES);
+        self.empty(limit, segments);
     }
 
     /// Empties the burst. Its limit is the capacity of one send.
     pub fn clear(&mut self) {
-        self.used = 0;
-        self.limit = MAX_BURST_BYTES;
-        self.segment_limit = self.max_segments;
-        self.segment_len = 0;
-        self.segments = 0;
+        self.empty(MAX_BURST_BYTES, MAX_BURST_SEGMENTS);
+    }
+
+    #[inline]
+    fn empty(&mut self, limit: usize, segments: usize) {
+        (self.used, self.segments, self.segment_len) = (0, 0, 0);
+        self.limit = limit.min(MAX_BURST_BYTES);
+        self.segment_limit = segments.clamp(1, self.max_segments);
     }
 
     /// Calls `fill` with the limit lowered to `more` bytes above the present length, but at least one segment.
@@ -355,7 +357,7 @@ impl Burst {
         self.segments += 1;
         let start = self.used;
         self.used += len;
-        &mut self.buffer[start..self.used]
+        self.buffer.part_mut(start..self.used)
     }
 
     /// Removes the last segment, of length `len`, after it could not be built.
@@ -372,7 +374,7 @@ impl Burst {
 
     /// Returns the datagrams, one after the other.
     pub fn data(&self) -> &[u8] {
-        &self.buffer[..self.used]
+        self.buffer.part(0..self.used)
     }
 
     /// Returns the length of every segment except the last.
@@ -527,19 +529,19 @@ mod tests {
     fn reset_restores_the_limit_of_a_burst() {
         let mut burst = Burst::new();
         let (path, token) = (Path { hop_limit: 7, ..burst.path }, BurstToken(9));
-        burst.begin(path, token, 250, MAX_BURST_SEGMENTS);
+        burst.begin(&path, token, 250, MAX_BURST_SEGMENTS);
         assert_eq!((burst.path, burst.token), (path, token));
         burst.push(100);
         let room = burst.fill_within(99, |burst| burst.room());
         assert_eq!((room, burst.room()), (0, 1), "only `fill` has the lower limit");
-        burst.begin(path, token, 0, 0);
+        burst.begin(&path, token, 0, 0);
         assert!(burst.has_room(100), "one segment always fits");
         burst.push(100);
         assert!(!burst.has_room(100));
         let empty: [fn(&mut Burst); 2] =
             [Burst::clear, |burst| burst.reset(burst.path, burst.token)];
         for empty in empty {
-            burst.begin(path, token, 1000, 1);
+            burst.begin(&path, token, 1000, 1);
             empty(&mut burst);
             burst.push(100);
             assert_eq!(burst.room(), MAX_BURST_SEGMENTS.min(MAX_BURST_BYTES / 100) - 1);

@@ -531,9 +531,9 @@ impl QueuePair {
     #[inline]
     pub(crate) fn begin_burst(&self, windows: &Windows, out: &mut Burst) {
         let path = match (&self.remote, &self.halves.send) {
-            (Some(RemoteInfo::Connection(connection)), _) => Some(connection.path),
+            (Some(RemoteInfo::Connection(connection)), _) => Some(&connection.path),
             (Some(RemoteInfo::Endpoint(_)), Some(SendHalf::Ud(sender))) => {
-                sender.next_destination().map(|to| to.path)
+                sender.next_destination().map(|to| &to.path)
             }
             _ => None,
         };

@@ -5,7 +5,7 @@
 //! that is not, with `rep movsb` more than with other instructions. Linux shifts Ethernet frames by two bytes for a
 //! similar reason (`NET_IP_ALIGN`).
 
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 
 /// Length of a cache line.
 const LINE: usize = 64;
@@ -29,6 +29,18 @@ impl DatagramMemory {
         let payload = bytes.as_ptr().addr() + HEADER;
         Self { start: payload.next_multiple_of(LINE) - payload, len, bytes }
     }
+
+    /// Returns a part, with one check of its bounds.
+    #[inline]
+    pub(crate) fn part(&self, range: Range<usize>) -> &[u8] {
+        &self.bytes[self.start + range.start..self.start + range.end]
+    }
+
+    /// Returns a part, with one check of its bounds.
+    #[inline]
+    pub(crate) fn part_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        &mut self.bytes[self.start + range.start..self.start + range.end]
+    }
 }
 
 impl Deref for DatagramMemory {
@@ -36,14 +48,14 @@ impl Deref for DatagramMemory {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        &self.bytes[self.start..self.start + self.len]
+        self.part(0..self.len)
     }
 }
 
 impl DerefMut for DatagramMemory {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..self.start + self.len]
+        self.part_mut(0..self.len)
     }
 }
 
