@@ -41,8 +41,8 @@
 //! device's thread.
 //!
 //! A program may leave a queue armed for ever and poll others meanwhile, as UCX does. Each packet would wake the thread, and
-//! a polling thread would have taken it. So after [`MAX_LATE_WAKEUPS`] wake-ups in a row, each just after a new turn of
-//! another thread, and without a new registration, the thread goes to Watch. It stays there while turns are taken, and
+//! a polling thread would have taken it. So after [`MAX_LATE_WAKEUPS`] wake-ups in a row, each just after a new turn or post
+//! of another thread, and without a new registration, the thread goes to Watch. It stays there while turns are taken, and
 //! checks every millisecond.
 //!
 //! A device with several shards has such a thread for each. A thread that polls a queue which several shards fill takes a
@@ -94,11 +94,11 @@ const TURNS_PER_LISTENER_POLL: u32 = 256;
 /// thread and then one of the program, at both ends.
 const THREAD_BUSY_POLL_TIME: Duration = Duration::from_micros(200);
 
-/// After a turn of another thread, a wake-up is late for this long: the turn has taken the packet.
+/// After a turn or a post of another thread, a wake-up is late for this long: that thread would have taken the packet.
 const LATE_TIME: Duration = Duration::from_micros(50);
 
-/// Number of wake-ups in a row, each within [`LATE_TIME`] of a new turn of a polling thread, after which the thread leaves
-/// the socket to that thread.
+/// Number of wake-ups in a row, each within [`LATE_TIME`] of a new turn or post of a polling thread, after which the thread
+/// leaves the socket to that thread.
 const MAX_LATE_WAKEUPS: u32 = 16;
 
 /// Number of checks in a row in Watch that find waiting packets and no recent turn, after which the thread returns to the
@@ -116,12 +116,12 @@ const MAX_CLOSED_SLEEPS: u32 = 10_000;
 /// A turn is recent for this long.
 const RECENT_TURN: Duration = Duration::from_micros(100);
 
-/// Wake-ups of the device's thread in a row, each just after a new turn of another thread.
+/// Wake-ups of the device's thread in a row, each just after a new turn or post of another thread.
 #[derive(Debug)]
 struct LateWakeups {
     count: u32,
-    /// Start of the other thread's turn at the last wake-up.
-    turn: Instant,
+    /// Time of the last turn or post at the last wake-up.
+    used: Instant,
     /// Number of registrations of tasks at the last wake-up.
     registrations: usize,
 }
@@ -167,7 +167,7 @@ impl IdleBackoff {
             last_check: (Instant::ZERO, Duration::ZERO),
             waits: BusyPoll::new(THREAD_BUSY_POLL_TIME, true),
             wait: None,
-            late_wakeups: LateWakeups { count: 0, turn: Instant::ZERO, registrations: 0 },
+            late_wakeups: LateWakeups { count: 0, used: Instant::ZERO, registrations: 0 },
             served: 0,
             rare_polls: 0,
             is_woken: false,
@@ -175,14 +175,14 @@ impl IdleBackoff {
         }
     }
 
-    /// Reports a wake-up on the socket. `turn` is the start of the last turn of another thread, and `registrations` the
-    /// number of registrations of tasks until now.
-    fn woken(&mut self, now: Instant, turn: Instant, registrations: usize) {
+    /// Reports a wake-up on the socket. `used` is the time of the last turn or post of another thread, and
+    /// `registrations` the number of registrations of tasks until now.
+    fn woken(&mut self, now: Instant, used: Instant, registrations: usize) {
         let last = &self.late_wakeups;
         let is_late =
-            turn != last.turn && now - turn < LATE_TIME && registrations == last.registrations;
+            used != last.used && now - used < LATE_TIME && registrations == last.registrations;
         let count = if is_late { last.count + 1 } else { 0 };
-        self.late_wakeups = LateWakeups { count, turn, registrations };
+        self.late_wakeups = LateWakeups { count, used, registrations };
         if count >= MAX_LATE_WAKEUPS {
             self.served = registrations;
         }
@@ -339,7 +339,7 @@ impl Shard {
                 self.thread.sleep.set(None);
                 backoff.is_woken = woken == Woken::Ready;
                 let registrations = self.progress.registrations();
-                backoff.woken(clock::now(), self.last_turn(), registrations);
+                backoff.woken(clock::now(), self.last_use(), registrations);
                 return Ok(ThreadState::Socket);
             }
             backoff.found_work(now);
@@ -530,7 +530,12 @@ impl Shard {
     }
 
     fn last_turn(&self) -> Instant {
-        Instant::from_nanos(self.last_turn.load(Ordering::Relaxed))
+        Instant::from_nanos(self.last.turn.load(Ordering::Relaxed))
+    }
+
+    /// Returns the time at which another thread has last begun a turn or posted requests.
+    fn last_use(&self) -> Instant {
+        self.last_turn().max(Instant::from_nanos(self.last.post.load(Ordering::Relaxed)))
     }
 
     /// Sleeps until the eventfd of `sleeper` is rung, a packet if `on_port`, `until`, or a signal. Meanwhile handles the

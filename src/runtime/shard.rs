@@ -40,6 +40,17 @@ const EXIT_LOCK_TIMEOUT: Duration = Duration::from_millis(20);
 /// Longest wait until the device's thread has sent the requests that wait for others, at the end of the process.
 const EXIT_FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// Times of the last events, in nanoseconds.
+#[derive(Debug, Default)]
+pub(super) struct LastTimes {
+    /// The owner of the lock has read the clock.
+    read: AtomicU64,
+    /// A thread other than the device's has begun a turn.
+    pub(super) turn: AtomicU64,
+    /// A thread has posted send requests.
+    pub(super) post: AtomicU64,
+}
+
 /// Engine and port behind a lock, with state that threads share without it.
 #[derive(Debug)]
 pub(crate) struct Shard {
@@ -48,10 +59,7 @@ pub(crate) struct Shard {
     index: u8,
     /// All shards of the device in order, if there are others.
     siblings: OnceLock<Box<[Weak<Self>]>>,
-    /// Time that the last owner of the lock has read.
-    last_time: AtomicU64,
-    /// Start of the last turn by a thread other than the device's.
-    pub(super) last_turn: AtomicU64,
+    pub(super) last: LastTimes,
     /// State of the threads that make progress.
     pub(super) progress: Progress,
     /// The device's thread.
@@ -80,8 +88,7 @@ impl Shard {
             siblings: OnceLock::new(),
             descriptors: Mutex::new(descriptor_numbers(&core.port)),
             core: Mutex::new(core),
-            last_time: AtomicU64::new(0),
-            last_turn: AtomicU64::new(0),
+            last: LastTimes::default(),
             progress: Progress::new(),
             thread: Sleeper::new()?,
             idle: IdleYield::new(),
@@ -143,7 +150,7 @@ impl Shard {
         &self,
         act: impl FnOnce(&mut Core, Instant) -> R,
     ) -> Result<R, DeviceError> {
-        self.with_time(|| Instant::from_nanos(self.last_time.load(Ordering::Relaxed)), act)
+        self.with_time(|| Instant::from_nanos(self.last.read.load(Ordering::Relaxed)), act)
     }
 
     /// Calls `act`, which posts send requests, under the lock. It learns whether they may wait for a turn: a thread takes
@@ -153,6 +160,7 @@ impl Shard {
         act: impl FnOnce(&mut Core, Instant, Doorbell) -> R,
     ) -> Result<R, DeviceError> {
         self.with(|core, now| {
+            self.last.post.store(now.as_nanos(), Ordering::Relaxed);
             let may_wait = self.idle_for(now) < POLL_WINDOW && self.wakes_at().is_none();
             act(core, now, if may_wait { Doorbell::MayWait } else { Doorbell::Now })
         })
@@ -211,7 +219,7 @@ impl Shard {
 
     /// Reports that a thread other than the device's begins a turn.
     pub(super) fn record_turn(&self, now: Instant) {
-        self.last_turn.store(now.as_nanos(), Ordering::Relaxed);
+        self.last.turn.store(now.as_nanos(), Ordering::Relaxed);
     }
 
     /// Sends pending packets at the end of the process. The wait for the lock is limited, because the calling thread
@@ -280,7 +288,7 @@ impl Shard {
         mut core: MutexGuard<'_, Core>,
         now: Instant,
     ) {
-        self.last_time.store(now.as_nanos(), Ordering::Relaxed);
+        self.last.read.store(now.as_nanos(), Ordering::Relaxed);
         let has_exit_work = core.has_waiting_posts() || core.has_connections();
         self.has_exit_work.store(has_exit_work, Ordering::Relaxed);
         // In most cases no thread sleeps while another polls.
@@ -306,7 +314,7 @@ impl Shard {
         if self.wakes_at().is_some() || core.has_notices() {
             return self.release(core, now);
         }
-        self.last_time.store(now.as_nanos(), Ordering::Relaxed);
+        self.last.read.store(now.as_nanos(), Ordering::Relaxed);
     }
 
     fn deliver_notices(&self, notices: Notices, awake: ShardSet) {
@@ -723,7 +731,7 @@ pub(super) mod tests {
     fn a_poll_among_many_leaves_it_to_the_next() {
         let (shard, wire, _) = shard([10, 255, 1, 4]);
         // The previous poll was no time ago.
-        shard.last_turn.store(u64::MAX, Ordering::Relaxed);
+        shard.last.turn.store(u64::MAX, Ordering::Relaxed);
         shard.turn_for(&Queue::<()>::new(1)).unwrap();
         assert_eq!(log(&wire), ["rx"]);
         shard.turn_for(&Queue::<()>::new(1)).unwrap();
@@ -761,13 +769,13 @@ pub(super) mod tests {
         // It leaves an acknowledgement pending, which is due in a millisecond.
         shard.turn_for(&ring.completions).unwrap();
         assert_eq!(log(&wire), ["rx"]);
-        shard.last_turn.store(u64::MAX, Ordering::Relaxed);
+        shard.last.turn.store(u64::MAX, Ordering::Relaxed);
         let mut backoff = IdleBackoff::new();
         for _ in 0..3 {
             assert_eq!(shard.watch(&mut backoff), Ok(ThreadState::Watch));
         }
         assert!(log(&wire).is_empty());
-        shard.last_turn.store(0, Ordering::Relaxed);
+        shard.last.turn.store(0, Ordering::Relaxed);
         assert_eq!(
             shard.watch(&mut backoff),
             Ok(ThreadState::Watch),
@@ -781,15 +789,17 @@ pub(super) mod tests {
         let (shard, _, ring) = shard([10, 255, 1, 16]);
         let mut backoff = IdleBackoff::new();
         shard.register_waiter();
+        shard.last.turn.store(u64::MAX - 100, Ordering::Relaxed);
         let leaves = (0..100).any(|number| {
-            // Another thread has just begun a turn, and this one does not sleep.
-            shard.last_turn.store(u64::MAX - number, Ordering::Relaxed);
+            // Another thread has just begun a turn, then posted, and this one does not sleep.
+            let last = if number < 8 { &shard.last.turn } else { &shard.last.post };
+            last.store(u64::MAX - 99 + number, Ordering::Relaxed);
             shard.thread.event_fd.ring();
             shard.socket(&mut backoff) == Ok(ThreadState::Watch)
         });
         assert!(leaves, "the thread is still on the socket");
         shard.turn_for(&ring.completions).unwrap();
-        shard.last_turn.store(u64::MAX, Ordering::Relaxed);
+        shard.last.turn.store(u64::MAX, Ordering::Relaxed);
         assert_eq!(shard.watch(&mut backoff), Ok(ThreadState::Watch));
         shard.register_waiter();
         assert_eq!(shard.watch(&mut backoff), Ok(ThreadState::Socket));
