@@ -64,6 +64,11 @@ impl BusyPoll {
         Wait { since: now, polls }
     }
 
+    /// Returns whether the thread polls, and still has time for it.
+    pub(super) fn is_polling(&self, wait: &Wait, now: Instant) -> bool {
+        wait.polls && now - wait.since < self.limit
+    }
+
     /// Returns whether the thread polls once more before it sleeps.
     pub(super) fn polls_again(&self, wait: &mut Wait, now: Instant) -> bool {
         let took = now - wait.since;

@@ -231,6 +231,12 @@ impl IdleBackoff {
         waits.polls_again(wait.get_or_insert_with(|| waits.begin(now)), now)
     }
 
+    /// Reports that another thread has the lock. Returns whether the thread polls on instead of waiting for the lock.
+    fn polls_on(&mut self, now: Instant) -> bool {
+        let Self { waits, wait, .. } = self;
+        waits.is_polling(wait.get_or_insert_with(|| waits.begin(now)), now)
+    }
+
     /// Reports that other threads take turns, which ends the idle period: the thread does not poll until its end.
     fn left_socket(&mut self) {
         self.wait = None;
@@ -294,7 +300,7 @@ impl Shard {
     }
 
     pub(super) fn socket(&self, backoff: &mut IdleBackoff) -> Result<ThreadState, DeviceError> {
-        let mut turns = 0_u32;
+        let (mut turns, mut leaves_lock) = (0_u32, false);
         loop {
             turns = turns.wrapping_add(1);
             // The loop may never run out of work: a port that stays busy or broken.
@@ -304,10 +310,18 @@ impl Shard {
             if turns.is_multiple_of(TURNS_PER_LISTENER_POLL) {
                 self.poll_listener();
             }
+            if self.is_locked() && backoff.polls_on(clock::now()) {
+                // The owner of the lock makes progress, and would lose time by waking this thread.
+                leaves_lock = true;
+                thread::yield_now();
+                continue;
+            }
             let (mut core, after_others) = self.lock_after_others()?;
             let now = clock::now();
             // A turn may take longer than `MAX_ACK_DELAY`; the thread that had the lock has just ended one.
-            let others = after_others || self.idle_for(now) < MAX_ACK_DELAY;
+            let others = after_others
+                || std::mem::take(&mut leaves_lock)
+                || self.idle_for(now) < MAX_ACK_DELAY;
             if others && !self.progress.is_waited_for(backoff.served) && now >= backoff.stays_until
             {
                 backoff.left_socket();
@@ -741,6 +755,17 @@ mod tests {
         assert!(backoff.polls_again(at(102)));
         backoff.left_socket();
         assert!(backoff.polls_again(at(9000)), "the time in Watch is not lost by polling");
+    }
+
+    #[test]
+    fn the_thread_waits_for_the_lock_unless_it_polls() {
+        let mut backoff = IdleBackoff::new();
+        let at = |us| Instant::ZERO + Duration::from_micros(us);
+        assert!(!backoff.polls_on(at(100)), "nothing is known yet");
+        backoff.found_work(at(101));
+        assert!(backoff.polls_on(at(102)) && backoff.polls_on(at(301)));
+        assert!(!backoff.polls_on(at(302)), "long enough");
+        assert!(!backoff.polls_again(at(303)), "the time without the lock counts");
     }
 
     #[test]
