@@ -331,7 +331,14 @@ impl Hosts {
         if draft.is_sealed() {
             Flow::new(source, SocketAddr::new(destination, ROCE_PORT)).seal(0, &mut data);
         }
-        let meta = RxMeta { source, destination, traffic_class: 0, hop_limit: 64, ipv4: None, may_omit_icrc: false };
+        let meta = RxMeta {
+            source,
+            destination,
+            traffic_class: 0,
+            hop_limit: 64,
+            ipv4: None,
+            may_omit_icrc: false,
+        };
         let rx = RxBuffer { data: &data, segment_len: data.len(), meta };
         self.world.nodes[end.host].engine.handle_buffer(self.world.now, rx);
         self.world.settle();
