@@ -387,7 +387,7 @@ What programs do on any adapter, and surprises here:
   `ibv_get_cq_event` polls for 50 µs before it sleeps. The row of `qperf` was measured before that: its latency is half over
   UDP, and a quarter over shared memory ([programs that sleep](PERFORMANCE.md#programs-of-other-projects)). UCX sleeps in
   `epoll_wait`, so each message wakes a thread of the device and then the process, until that thread polls too: in runs as
-  short as this one its latency is 0.5 to 2.7 times that of TCP.
+  short as this one its latency is 0.5 to 5.5 times that of TCP.
 - Beside eight busy processes (`tools/zoo.py --starts 20 --load 8`) all of 20 starts of Ceph ended well, after 29 to 33 s, and
   all of NIXL, after 2 to 27 s. NIXL polls under a spin lock: a thread that loses its processor there leaves the others
   spinning for a time slice of the busy processes.
