@@ -29,6 +29,7 @@ mod env;
 #[cfg(test)]
 mod hot_path;
 mod idle_yield;
+mod last_times;
 mod lease;
 mod listener;
 mod log;

@@ -300,7 +300,7 @@ impl Shard {
     }
 
     pub(super) fn socket(&self, backoff: &mut IdleBackoff) -> Result<ThreadState, DeviceError> {
-        let (mut turns, mut leaves_lock) = (0_u32, false);
+        let (mut turns, mut left_lock) = (0_u32, false);
         loop {
             turns = turns.wrapping_add(1);
             // The loop may never run out of work: a port that stays busy or broken.
@@ -310,17 +310,17 @@ impl Shard {
             if turns.is_multiple_of(TURNS_PER_LISTENER_POLL) {
                 self.poll_listener();
             }
-            if self.is_locked() && backoff.polls_on(clock::now()) {
+            let locked = self.lock_unless(|| backoff.polls_on(clock::now()))?;
+            let Some((mut core, after_others)) = locked else {
                 // The owner of the lock makes progress, and would lose time by waking this thread.
-                leaves_lock = true;
+                left_lock = true;
                 thread::yield_now();
                 continue;
-            }
-            let (mut core, after_others) = self.lock_after_others()?;
+            };
             let now = clock::now();
             // A turn may take longer than `MAX_ACK_DELAY`; the thread that had the lock has just ended one.
             let others = after_others
-                || std::mem::take(&mut leaves_lock)
+                || std::mem::take(&mut left_lock)
                 || self.idle_for(now) < MAX_ACK_DELAY;
             if others && !self.progress.is_waited_for(backoff.served) && now >= backoff.stays_until
             {

@@ -17,6 +17,7 @@ use crate::runtime::core::{Core, Notices, PollOutcome, descriptor_numbers};
 use crate::runtime::device_error::DeviceError;
 use crate::runtime::env::LogLevel;
 use crate::runtime::idle_yield::IdleYield;
+use crate::runtime::last_times::LastTimes;
 use crate::runtime::lease::AddressLease;
 use crate::runtime::listener::Listener;
 use crate::runtime::log::log;
@@ -40,16 +41,8 @@ const EXIT_LOCK_TIMEOUT: Duration = Duration::from_millis(20);
 /// Longest wait until the device's thread has sent the requests that wait for others, at the end of the process.
 const EXIT_FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Times of the last events, in nanoseconds.
-#[derive(Debug, Default)]
-pub(super) struct LastTimes {
-    /// The owner of the lock has read the clock.
-    read: AtomicU64,
-    /// A thread other than the device's has begun a turn.
-    pub(super) turn: AtomicU64,
-    /// A thread has posted send requests.
-    pub(super) post: AtomicU64,
-}
+/// The lock, and whether another thread had it.
+type LockedCore<'a> = Option<(MutexGuard<'a, Core>, bool)>;
 
 /// Engine and port behind a lock, with state that threads share without it.
 #[derive(Debug)]
@@ -393,11 +386,15 @@ impl Shard {
         self.check().map(|()| core)
     }
 
-    /// Locks, and returns whether another thread had the lock.
-    pub(super) fn lock_after_others(&self) -> Result<(MutexGuard<'_, Core>, bool), DeviceError> {
+    /// Locks, and returns whether another thread had the lock. `None` if it has the lock and `leaves` says to leave it.
+    pub(super) fn lock_unless(
+        &self,
+        leaves: impl FnOnce() -> bool,
+    ) -> Result<LockedCore<'_>, DeviceError> {
         match self.core.try_lock() {
-            Ok(core) => self.check().map(|()| (core, false)),
-            Err(_) => self.lock().map(|core| (core, true)),
+            Ok(core) => self.check().map(|()| Some((core, false))),
+            Err(TryLockError::WouldBlock) if leaves() => Ok(None),
+            Err(_) => self.lock().map(|core| Some((core, true))),
         }
     }
 

@@ -10,8 +10,8 @@ use std::ops::{Deref, DerefMut, Range};
 /// Length of a cache line.
 const LINE: usize = 64;
 
-/// Length of a BTH.
-const HEADER: usize = 12;
+/// Length of the header before an aligned payload: of a BTH.
+pub(crate) const HEADER: usize = 12;
 
 /// Zeroed memory of which the byte behind a BTH begins a cache line.
 #[derive(Debug)]

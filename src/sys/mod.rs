@@ -68,7 +68,7 @@ mod watch;
 pub use actions::SignalAction;
 #[cfg(feature = "runtime")]
 pub(crate) use cmsg::integer;
-pub(crate) use datagram_memory::DatagramMemory;
+pub(crate) use datagram_memory::{DatagramMemory, HEADER as ALIGNED_HEADER};
 #[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
 pub use fault::change as change_signal_action;
 #[cfg(feature = "packet")]

@@ -17,6 +17,7 @@
 
 use crate::ids::{PKey, Qpn};
 use crate::psn::Psn;
+use crate::sys::ALIGNED_HEADER;
 
 use super::{Opcode, ParseError};
 
@@ -48,6 +49,9 @@ pub struct Bth {
     /// Packet sequence number.
     pub psn: Psn,
 }
+
+/// Buffers are aligned for payloads behind a BTH.
+const _: () = assert!(ALIGNED_HEADER == Bth::LEN);
 
 impl Bth {
     /// Length in bytes.
