@@ -377,6 +377,11 @@ impl Burst {
         self.buffer.part(0..self.used)
     }
 
+    /// Returns the length of all datagrams together.
+    pub fn byte_len(&self) -> usize {
+        self.used
+    }
+
     /// Returns the length of every segment except the last.
     pub fn segment_len(&self) -> usize {
         self.segment_len

@@ -7,7 +7,7 @@ use crate::engine::remote::Arrival;
 use crate::engine::table::{QpTable, drop_reason, identification};
 use crate::ids::{Gid, Qpn};
 use crate::net::RxMeta;
-use crate::transport::connection::Context;
+use crate::transport::context::Context;
 use crate::transport::outputs::DropReason;
 use crate::wire::Datagram;
 use crate::wire::icrc::{Flow, Verdict};

@@ -13,7 +13,7 @@ use crate::engine::table::identification;
 use crate::ids::{Gid, PKey, Qpn};
 use crate::net::{Burst, BurstToken, Path, RxMeta, datagram_source_port};
 use crate::psn::Psn;
-use crate::transport::connection::Context;
+use crate::transport::context::Context;
 use crate::transport::counters::Counters;
 use crate::transport::outputs::DropReason;
 use crate::wire::cm::GSI_QKEY;
@@ -239,7 +239,7 @@ impl Gsi {
         self.next_psn = self.next_psn.plus(1);
         counters.mads_sent += 1;
         counters.tx_packets += 1;
-        counters.tx_bytes += out.data().len() as u64;
+        counters.tx_bytes += out.byte_len() as u64;
         true
     }
 }

@@ -39,6 +39,7 @@ pub(crate) mod attr;
 mod config;
 mod create;
 mod flat;
+mod flow_cache;
 mod gids;
 mod groups;
 mod gsi;
@@ -55,14 +56,13 @@ mod receives;
 mod remote;
 mod run;
 mod send_ops;
-mod shared;
 mod srq;
 mod table;
 pub(crate) mod timers;
 mod transitions;
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use activity::QpActivity;
@@ -81,20 +81,21 @@ pub use transitions::ModifyError;
 
 pub use crate::transport::srq::XrcSrq;
 
+use crate::engine::flow_cache::FlowCache;
 use crate::engine::groups::Groups;
 use crate::engine::gsi::Gsi;
 use crate::engine::peering::FlowPorts;
 use crate::engine::qp::{QueuePair, TxScope};
 use crate::engine::run::{Run, Segments};
-use crate::engine::shared::Shared;
 use crate::engine::table::{QpTable, drop_reason};
 use crate::engine::timers::Timers;
 use crate::engine::transitions::Bounds;
 use crate::ids::{CqId, Mtu, Qpn};
 use crate::mem::{EpochGuard, EpochHandle, Memory};
-use crate::net::{Burst, BurstToken, ROCE_PORT, RxBuffer, RxMeta, TransmitErrorKind};
+use crate::net::{Burst, BurstToken, RxBuffer, RxMeta, TransmitErrorKind};
 use crate::time::Instant;
 use crate::transport::connection::Identity;
+use crate::transport::context::Shared;
 use crate::transport::counters::Tally;
 use crate::transport::outputs::{AsyncEvent, Counters, DropReason, Outputs};
 use crate::transport::rc::ahead::ReorderBuffer;
@@ -102,7 +103,6 @@ use crate::transport::srq::SrqTable;
 use crate::transport::window::{WindowId, Windows, usable};
 use crate::transport::work::Completion;
 use crate::wire::Datagram;
-use crate::wire::icrc::Flow;
 
 /// State and attributes of a queue pair.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -142,24 +142,6 @@ pub struct Engine {
     controlled_qkeys: bool,
     flow_cache: FlowCache,
     ended: VecDeque<(Qpn, Counters)>,
-}
-
-/// Flow of the last buffer, which usually equals that of the next one.
-#[derive(Debug, Default)]
-struct FlowCache(Option<(SocketAddr, IpAddr, Flow)>);
-
-impl FlowCache {
-    fn of(&mut self, meta: &RxMeta) -> Flow {
-        let (source, destination) = (meta.source, meta.destination);
-        match self.0 {
-            Some((from, to, flow)) if from == source && to == destination => flow,
-            _ => {
-                let flow = Flow::new(source, SocketAddr::new(destination, ROCE_PORT));
-                self.0 = Some((source, destination, flow));
-                flow
-            }
-        }
-    }
 }
 
 impl Engine {
@@ -209,10 +191,9 @@ impl Engine {
             return;
         }
         let meta = &rx.meta;
-        let flow = self.flow_cache.of(meta);
         let mut segments = Segments::of(&rx);
         if meta.destination.is_multicast() {
-            return self.handle_group_buffer(now, &flow, meta, segments);
+            return self.handle_group_buffer(now, meta, segments);
         }
         let mut touched = None;
         let turn = self.epoch.enter();
@@ -221,7 +202,9 @@ impl Engine {
             cx.slot = None;
             let parsed = Datagram::parse(bytes);
             let admitted = match &parsed {
-                Ok(packet) => self.qps.admit(&flow, meta, segment, (packet, bytes), &mut cx),
+                Ok(packet) => {
+                    self.qps.admit(&mut self.flow_cache, meta, segment, (packet, bytes), &mut cx)
+                }
                 Err(error) => Err(drop_reason(error)),
             };
             cx.counters().arrived(meta, bytes.len());
@@ -238,7 +221,7 @@ impl Engine {
                     if let Err(reason) = qp.handle_packet(&mut cx, &mut arrival) {
                         cx.counters().drop(reason);
                     } else if let Some(run) = run {
-                        run.receive(&flow, &mut segments, meta, qp, &mut cx);
+                        run.receive(&mut segments, meta, qp, &mut cx);
                     }
                 }
                 Err(DropReason::UnknownQp)
@@ -246,7 +229,7 @@ impl Engine {
                         && packet.bth.dest_qp == Qpn::GSI =>
                 {
                     let (config, gsi) = (&self.config, &mut self.gsi);
-                    let way = (&flow, meta, segment);
+                    let way = (&self.flow_cache.of(meta), meta, segment);
                     let taken = gsi.handle_datagram(config, way, (packet, bytes), &mut cx);
                     if let Err(reason) = taken {
                         cx.counters().drop(reason);
@@ -263,18 +246,13 @@ impl Engine {
 
     /// Handles datagrams that were sent to a multicast group.
     #[inline(never)]
-    fn handle_group_buffer(
-        &mut self,
-        now: Instant,
-        flow: &Flow,
-        meta: &RxMeta,
-        segments: Segments<'_>,
-    ) {
+    fn handle_group_buffer(&mut self, now: Instant, meta: &RxMeta, segments: Segments<'_>) {
+        let flow = self.flow_cache.of(meta);
         let turn = self.epoch.enter();
         let mut cx = self.shared.context(now, &turn, None);
         for (segment, bytes) in segments {
             cx.slot = None;
-            let (ours, way) = (&self.config.gids, (flow, meta, segment));
+            let (ours, way) = (&self.config.gids, (&flow, meta, segment));
             let taken = self.groups.deliver(&mut self.qps, ours, way, bytes, &mut cx);
             if let Err(reason) = taken {
                 cx.counters().arrived(meta, bytes.len());
@@ -290,8 +268,8 @@ impl Engine {
             let mut cx = self.shared.context(now, &turn, Some(slot));
             if let Some(qp) = self.qps.get_mut(slot) {
                 if let Some(window) = qp.waiting {
-                    cx.windows.retry(window);
-                    if let Some(at) = cx.windows.opens_at(window, now) {
+                    cx.shared.windows.retry(window);
+                    if let Some(at) = cx.shared.windows.opens_at(window, now) {
                         self.timers.schedule(slot, at);
                     }
                 }
@@ -420,7 +398,7 @@ impl Engine {
         if let Some(limit) = attr.rate_limit {
             qp.set_rate(limit);
         }
-        let remote = peering::remote(qp, &self.config, (cx.windows, now), agree);
+        let remote = peering::remote(qp, &self.config, (&mut cx.shared.windows, now), agree);
         if let Some(remote) = remote {
             match (from, to) {
                 (QpState::Init, QpState::Rtr) => qp.start_receiving(remote),
@@ -429,7 +407,7 @@ impl Engine {
         }
         match (from, to) {
             (QpState::Rtr, QpState::Rts) => {
-                qp.start_sending(self.config.receive_buffer, cx.windows)
+                qp.start_sending(self.config.receive_buffer, &cx.shared.windows)
             }
             (QpState::Rts, QpState::Sqd) => qp.start_draining(&mut cx),
             (QpState::Sqd | QpState::Sqe, QpState::Rts) => qp.resume_sending(),
@@ -449,7 +427,7 @@ impl Engine {
         let mut cx = self.shared.context(now, &turn, Some(slot));
         if let Some(qp) = self.qps.get_mut(slot) {
             qp.reset(&mut cx);
-            let srq = qp.receives.srq().and_then(|srqn| cx.srqs.get_mut(srqn));
+            let srq = qp.receives.srq().and_then(|srqn| cx.shared.srqs.get_mut(srqn));
             if let Some(srq) = srq {
                 srq.users -= 1;
             }
@@ -543,7 +521,7 @@ impl Engine {
             return false;
         }
         let window = self.shared.windows.transient_window(destination, now);
-        let cost = self.shared.windows.allowance(window, now).takes(out.data().len(), false);
+        let cost = self.shared.windows.allowance(window, now).takes(out.byte_len(), false);
         self.shared.windows.charge_unacknowledged(window, now, cost);
         true
     }
@@ -590,7 +568,7 @@ impl Engine {
             if !out.is_empty() {
                 let counters = self.shared.tally.row(Some(slot));
                 counters.tx_packets += out.len() as u64;
-                counters.tx_bytes += out.data().len() as u64;
+                counters.tx_bytes += out.byte_len() as u64;
                 return true;
             }
         }
@@ -731,15 +709,15 @@ impl Engine {
             out.clear();
             return false;
         };
-        qp.begin_burst(cx.windows, out);
+        qp.begin_burst(&cx.shared.windows, out);
         let left = qp.transmit(&mut cx, scope, out);
         if let Some((window, want)) = left.blocked
             && qp.waiting.is_none()
         {
             qp.waiting = Some(window);
             cx.counters().window_waits += 1;
-            cx.windows.wait(window, slot, want);
-            if let Some(at) = cx.windows.opens_at(window, now) {
+            cx.shared.windows.wait(window, slot, want);
+            if let Some(at) = cx.shared.windows.opens_at(window, now) {
                 self.timers.schedule(slot, at);
             }
         }
@@ -751,7 +729,7 @@ impl Engine {
         }
         let counters = self.shared.tally.row(Some(slot));
         counters.tx_packets += out.len() as u64;
-        counters.tx_bytes += out.data().len() as u64;
+        counters.tx_bytes += out.byte_len() as u64;
         !out.is_empty()
     }
 

@@ -11,7 +11,7 @@ use crate::engine::remote::RemoteInfo;
 use crate::ids::Qpn;
 use crate::net::{AddressVector, Path, ROCE_PORT, datagram_source_port, source_port};
 use crate::time::Instant;
-use crate::transport::connection::Connection;
+use crate::transport::connection::{Connection, PeerFlow};
 use crate::transport::ud::{Destination, Endpoint};
 use crate::transport::window::Windows;
 use crate::transport::work::UdTarget;
@@ -71,6 +71,7 @@ pub(super) fn remote(
         dest_qpn,
         path,
         flow: Flow::of_path(&path),
+        peer_flow: PeerFlow::new(&path),
         window,
         pkey,
         mtu,

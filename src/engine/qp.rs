@@ -2,6 +2,7 @@
 
 use crate::engine::QpInit;
 use crate::engine::attr::{QpAttr, QpState, QpType};
+use crate::engine::flow_cache::FlowCache;
 use crate::engine::halves::{Halves, ReceiveHalf, SendHalf};
 use crate::engine::identification::Identification;
 use crate::engine::pace::{Pacer, RateLimit};
@@ -13,7 +14,8 @@ use crate::ids::Srqn;
 use crate::net::{Burst, BurstToken, RxMeta};
 use crate::time::Instant;
 use crate::transport::build::Progress;
-use crate::transport::connection::{Context, Identity, RecvEnd};
+use crate::transport::connection::{Identity, RecvEnd};
+use crate::transport::context::Context;
 use crate::transport::fault::{
     Consequence, Failure, PacketError, Reliable, TransportError, Unreliable,
 };
@@ -265,20 +267,35 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Checks the ICRC of a datagram as [`Flow::check_received`] does. The identifications of a connection's peer are
-    /// predicted; UD has any number of peers.
+    /// Checks the ICRC of an [admitted](Self::admits) datagram as [`Flow::check_received`] does. The identifications of a
+    /// connection's peer are predicted; UD has any number of peers.
+    ///
+    /// [`Flow::check_received`]: crate::wire::icrc::Flow::check_received
     #[inline]
     pub(crate) fn check(
         &mut self,
-        flow: &Flow,
+        flows: &mut FlowCache,
         meta: &RxMeta,
         segment: u16,
         datagram: &[u8],
     ) -> Verdict {
-        match self.qp_type {
-            QpType::Ud => flow.check_received(meta, segment, datagram),
-            _ if icrc::is_exempt(meta, datagram) => Verdict::Good,
-            _ => self.identification.check(flow, meta.ipv4, segment, datagram),
+        match &mut self.remote {
+            Some(RemoteInfo::Connection(_)) if icrc::is_exempt(meta, datagram) => Verdict::Good,
+            Some(RemoteInfo::Connection(connection)) => {
+                let flow = connection.peer_flow(meta.source.port());
+                self.identification.check(flow, meta.ipv4, segment, datagram)
+            }
+            _ => flows.of(meta).check_received(meta, segment, datagram),
+        }
+    }
+
+    /// Returns the ICRC of packets like the last [checked](Self::check) one. `None` for UD.
+    pub(crate) fn peer_flow(&mut self, meta: &RxMeta) -> Option<Flow> {
+        match &mut self.remote {
+            Some(RemoteInfo::Connection(connection)) => {
+                Some(*connection.peer_flow(meta.source.port()))
+            }
+            _ => None,
         }
     }
 
@@ -314,15 +331,15 @@ impl QueuePair {
         let is_request = arrival.packet.info.is_request();
         if !self.established && self.qp_type != QpType::Ud {
             self.established = true;
-            cx.outputs.first_packet(self.id.qpn);
+            cx.shared.outputs.first_packet(self.id.qpn);
             if self.state == QpState::Rtr {
-                cx.outputs.events.push_back(AsyncEvent::CommEst(self.id.qpn));
+                cx.shared.outputs.events.push_back(AsyncEvent::CommEst(self.id.qpn));
             }
         }
         if let (Receives::Xrc(xrc), RemoteInfo::Connection(connection)) =
             (&mut self.receives, &mut *remote)
         {
-            (connection.id.pd, arrival.addressed) = xrc.select_srq(cx.srqs, arrival.packet);
+            (connection.id.pd, arrival.addressed) = xrc.select_srq(&cx.shared.srqs, arrival.packet);
         }
         if let Some(requester) = self.halves.requester_mut() {
             requester.observe(&arrival.packet.bth);
@@ -354,7 +371,7 @@ impl QueuePair {
             let before = receives.len();
             let handled = receive.handle_request(cx, remote, receives, arrival);
             if !is_reliable && receives.len() < before {
-                cx.outputs.shortage.take(receives.len());
+                cx.shared.outputs.shortage.take(receives.len());
             }
             handled
         });
@@ -442,7 +459,7 @@ impl QueuePair {
         if self.state == QpState::Sqd && self.halves.is_drained() {
             self.drained_event_due = false;
             if self.cold.attr.en_sqd_async_notify != Some(false) {
-                cx.outputs.events.push_back(AsyncEvent::SqDrained(self.id.qpn));
+                cx.shared.outputs.events.push_back(AsyncEvent::SqDrained(self.id.qpn));
             }
         }
     }
@@ -465,7 +482,7 @@ impl QueuePair {
             }
             (true, Reliable::Fail { nak, event }, _) if self.state != QpState::Err => {
                 if !failure.recv_completed {
-                    cx.outputs.events.push_back(event(self.id.qpn));
+                    cx.shared.outputs.events.push_back(event(self.id.qpn));
                 }
                 cx.counters().refused(nak);
                 self.enter_error(cx);
@@ -530,18 +547,19 @@ impl QueuePair {
     /// pair. Senders only append packets and do not change these.
     #[inline]
     pub(crate) fn begin_burst(&self, windows: &Windows, out: &mut Burst) {
-        let path = match (&self.remote, &self.halves.send) {
-            (Some(RemoteInfo::Connection(connection)), _) => Some(&connection.path),
-            (Some(RemoteInfo::Endpoint(_)), Some(SendHalf::Ud(sender))) => {
-                sender.next_destination().map(|to| &to.path)
+        let to = match (&self.remote, &self.halves.send) {
+            (Some(RemoteInfo::Connection(connection)), _) => {
+                Some((&connection.path, windows.max_segments(connection.window)))
             }
+            (Some(RemoteInfo::Endpoint(_)), Some(SendHalf::Ud(sender))) => sender
+                .next_destination()
+                .map(|to| (&to.path, windows.max_segments_to(to.path.destination))),
             _ => None,
         };
         let goes_alone = self.halves.requester().is_some_and(Requester::goes_alone);
         let limit = if goes_alone { 0 } else { usize::MAX };
-        match path {
-            Some(path) => {
-                let segments = windows.max_segments(path.destination);
+        match to {
+            Some((path, segments)) => {
                 out.begin(path, BurstToken(self.id.qpn.value().into()), limit, segments);
             }
             None => out.clear(),
@@ -576,9 +594,9 @@ impl QueuePair {
         if self.halves.may_transmit(state)
             && let (Some(bytes), Some(send)) = (self.pacer.grant(cx.now), &mut self.halves.send)
         {
-            let before = out.data().len();
+            let before = out.byte_len();
             let progress = out.fill_within(bytes, |out| send.transmit(cx, remote, state, out));
-            self.pacer.charge(cx.now, out.data().len().saturating_sub(before));
+            self.pacer.charge(cx.now, out.byte_len().saturating_sub(before));
             match progress {
                 Ok(Progress::Idle) => {}
                 Ok(Progress::More) => outcome.more = true,
@@ -619,16 +637,16 @@ impl QueuePair {
             requester.clear(cx, window);
         }
         // The next peer must not have access through these memory windows.
-        cx.memory.unbind_all_for(self.id.qpn);
+        cx.shared.memory.unbind_all_for(self.id.qpn);
         // A receive request of a shared queue returns to that queue.
         if let Some(message) = self.halves.receive.as_mut().and_then(ReceiveHalf::message) {
             self.receives.with(cx, &self.id, |_, receives| message.forget(receives));
         }
         if let (Some(waits_for), Some(slot)) = (self.waiting, cx.slot) {
-            cx.windows.forget_waiter(waits_for, slot);
+            cx.shared.windows.forget_waiter(waits_for, slot);
         }
         if let Some(window) = window {
-            cx.windows.leave(window);
+            cx.shared.windows.leave(window);
         }
         let ready = self.ready;
         *self = Self::new(self.id, self.cold.init);
@@ -724,7 +742,7 @@ impl QueuePair {
         }
         self.flush_receives(cx);
         if fails && matches!(self.receives, Receives::Shared(_) | Receives::Xrc(_)) {
-            cx.outputs.events.push_back(AsyncEvent::QpLastWqeReached(qpn));
+            cx.shared.outputs.events.push_back(AsyncEvent::QpLastWqeReached(qpn));
         }
     }
 

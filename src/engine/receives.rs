@@ -3,7 +3,8 @@
 use crate::engine::attr::QpType;
 use crate::engine::create::QpInit;
 use crate::ids::{PdId, Srqn, XrcdId};
-use crate::transport::connection::{Context, Identity};
+use crate::transport::connection::Identity;
+use crate::transport::context::Context;
 use crate::transport::fault::TransportError;
 use crate::transport::recv::RecvQueue;
 use crate::transport::srq::SrqTable;
@@ -67,10 +68,10 @@ impl Receives {
             Self::None => None,
         };
         let Some(srqn) = srqn else { return act(cx, &mut RecvQueue::default()) };
-        let mut queue = cx.srqs.lend(srqn, id.recv_cq);
+        let mut queue = cx.shared.srqs.lend(srqn, id.recv_cq);
         let result = act(cx, &mut queue);
-        let event = cx.srqs.take_back(srqn, queue);
-        cx.outputs.events.extend(event);
+        let event = cx.shared.srqs.take_back(srqn, queue);
+        cx.shared.outputs.events.extend(event);
         result
     }
 }

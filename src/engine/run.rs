@@ -6,8 +6,8 @@ use crate::engine::qp::QueuePair;
 use crate::engine::remote::Arrival;
 use crate::net::{RxBuffer, RxMeta};
 use crate::psn::Psn;
-use crate::transport::connection::Context;
-use crate::wire::icrc::{self, Flow, IncrementalIcrc};
+use crate::transport::context::Context;
+use crate::wire::icrc::{self, IncrementalIcrc};
 use crate::wire::{Bth, Datagram, OpcodeFlags};
 
 /// Remaining datagrams of a buffer.
@@ -79,7 +79,6 @@ impl<'a> Run<'a> {
     #[inline(never)]
     pub(crate) fn receive(
         mut self,
-        flow: &Flow,
         segments: &mut Segments<'_>,
         meta: &RxMeta,
         qp: &mut QueuePair,
@@ -88,7 +87,8 @@ impl<'a> Run<'a> {
         if segments.peek().is_none_or(|(_, bytes)| !self.is_next(bytes)) {
             return;
         }
-        let Some(series) = flow.incremental(self.bytes) else { return };
+        let series = qp.peer_flow(meta).and_then(|flow| flow.incremental(self.bytes));
+        let Some(series) = series else { return };
         while let Some((segment, bytes)) = segments.peek()
             && let Some(packet) = self.next(&series, meta, segment, bytes)
             && qp.handle_next(cx, &packet)
@@ -134,6 +134,7 @@ mod tests {
 
     use super::*;
     use crate::net::ROCE_PORT;
+    use crate::wire::icrc::Flow;
     use crate::wire::packet::{Builder, datagram_len};
     use crate::wire::{Opcode, Reth};
 

@@ -8,15 +8,16 @@ use chacha20::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
 use crate::engine::create::CreateError;
+use crate::engine::flow_cache::FlowCache;
 use crate::engine::qp::QueuePair;
 use crate::engine::remote::Arrival;
 use crate::ids::{CqId, Qpn};
 use crate::net::RxMeta;
 use crate::sys::prefetch;
 use crate::time::Instant;
-use crate::transport::connection::Context;
+use crate::transport::context::Context;
 use crate::transport::outputs::DropReason;
-use crate::wire::icrc::{Flow, Verdict};
+use crate::wire::icrc::Verdict;
 use crate::wire::{Datagram, ParseError};
 
 /// Time for which a number is not reused: packets of the old connection may still arrive, and its
@@ -170,7 +171,7 @@ impl QpTable {
     #[inline]
     pub(crate) fn admit<'a>(
         &mut self,
-        flow: &Flow,
+        flows: &mut FlowCache,
         meta: &'a RxMeta,
         segment: u16,
         (packet, bytes): (&'a Datagram<'a>, &'a [u8]),
@@ -179,12 +180,12 @@ impl QpTable {
         let qpn = packet.bth.dest_qp;
         let (slot, is_recent) = self.locate(qpn).ok_or(DropReason::UnknownQp)?;
         if !is_recent {
-            cx.tally.prefetch(slot);
+            cx.shared.tally.prefetch(slot);
         }
         cx.slot = Some(slot);
         let qp = self.get_mut(slot).ok_or(DropReason::UnknownQp)?;
         qp.admits(packet, meta)?;
-        let verdict = qp.check(flow, meta, segment, bytes);
+        let verdict = qp.check(flows, meta, segment, bytes);
         if verdict == Verdict::Bad {
             return Err(DropReason::BadIcrc);
         }

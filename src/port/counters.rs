@@ -34,7 +34,7 @@ impl PortCounters {
     pub fn sent(&mut self, burst: &Burst) {
         self.tx_bursts += 1;
         self.tx_datagrams += burst.len() as u64;
-        self.tx_bytes += burst.data().len() as u64;
+        self.tx_bytes += burst.byte_len() as u64;
     }
 
     /// Counts a buffer that was received.

@@ -1,15 +1,11 @@
-//! Attributes of a connection, and the parts of the engine that a queue pair borrows.
+//! Attributes of a connection.
 
 use crate::ids::{CqId, PKey, PdId, Qpn, Rkey};
-use crate::mem::{Access, EpochGuard, KeyUser, Memory};
+use crate::mem::{Access, KeyUser};
 use crate::net::{IpVersion, Path};
-use crate::time::{AckTimeout, Instant, RnrTimer};
-use crate::transport::counters::{Counters, Tally};
-use crate::transport::outputs::Outputs;
-use crate::transport::rc::ahead::ReorderBuffer;
-use crate::transport::srq::SrqTable;
-use crate::transport::window::{UsableWindow, WindowId, Windows};
-use crate::transport::work::{Completion, WcOpcode, WcStatus};
+use crate::time::{AckTimeout, RnrTimer};
+use crate::transport::window::WindowId;
+use crate::transport::work::{WcOpcode, WcStatus};
 use crate::wire::icrc::Flow;
 use crate::wire::{Opcode, Operation, Position, Suffix, Transport};
 
@@ -40,6 +36,8 @@ pub(crate) struct Connection {
     pub(crate) path: Path,
     /// ICRC of packets on `path`.
     pub(crate) flow: Flow,
+    /// ICRC of packets from the peer.
+    pub(crate) peer_flow: PeerFlow,
     pub(crate) window: WindowId,
     pub(crate) pkey: PKey,
     /// Payload bytes of a full packet.
@@ -56,7 +54,47 @@ pub(crate) struct Connection {
     pub(crate) max_dest_rd_atomic: u8,
 }
 
+/// ICRC of packets from the peer of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerFlow {
+    /// UDP source port of the last packet. A peer may change it at any time.
+    port: u16,
+    flow: Flow,
+}
+
+impl PeerFlow {
+    /// Returns the flow of packets from the destination of `path`, with the same source port until one has arrived.
+    pub(crate) fn new(path: &Path) -> Self {
+        Self { port: path.source_port, flow: from_peer(path, path.source_port) }
+    }
+
+    /// Returns the flow of packets from the destination of `path` with this source port.
+    #[inline]
+    pub(crate) fn with_port(&mut self, path: &Path, port: u16) -> &Flow {
+        if self.port != port {
+            *self = Self { port, flow: from_peer(path, port) };
+        }
+        &self.flow
+    }
+}
+
+#[cold]
+fn from_peer(path: &Path, port: u16) -> Flow {
+    Flow::of_path(&Path {
+        source: path.destination,
+        destination: path.source,
+        source_port: port,
+        ..*path
+    })
+}
+
 impl Connection {
+    /// Returns the ICRC of packets from the peer with this source port.
+    #[inline]
+    pub(crate) fn peer_flow(&mut self, port: u16) -> &Flow {
+        self.peer_flow.with_port(&self.path, port)
+    }
+
     /// Returns the opcode of a single-packet operation.
     pub(crate) fn opcode(&self, operation: Operation) -> Opcode {
         opcode(self.transport, operation, Position::Only, Suffix::None)
@@ -75,88 +113,6 @@ pub(crate) fn opcode(
     let found = Opcode::find(transport, operation, position, suffix);
     debug_assert!(found.is_some(), "{transport} has no {operation:?} {position:?} {suffix:?}");
     found.unwrap_or(Opcode::Cnp)
-}
-
-/// Parts of the engine that a queue pair borrows for one input.
-pub(crate) struct Context<'a> {
-    pub(crate) now: Instant,
-    pub(crate) memory: &'a Memory,
-    pub(crate) turn: &'a EpochGuard<'a>,
-    pub(crate) windows: &'a mut Windows,
-    /// Window for the device's own receive buffer, which READ responses fill.
-    pub(crate) read_window: WindowId,
-    /// Window for which the queue pair waited, and which has room now.
-    pub(crate) in_turn: Option<WindowId>,
-    /// Shared receive queues.
-    pub(crate) srqs: &'a mut SrqTable,
-    /// Memory for requests that arrive out of order.
-    pub(crate) reorder: &'a ReorderBuffer,
-    pub(crate) tally: &'a mut Tally,
-    /// Slot of the queue pair that handles the input, once known. It selects the counters.
-    pub(crate) slot: Option<usize>,
-    pub(crate) outputs: &'a mut Outputs,
-}
-
-impl Context<'_> {
-    /// Returns the room of a window. It is closed while other queue pairs wait for it.
-    pub(crate) fn allowance(&self, id: WindowId) -> UsableWindow {
-        let allowance = self.windows.allowance(id, self.now);
-        if self.is_behind_others(id) { allowance.closed() } else { allowance }
-    }
-
-    /// Returns whether other queue pairs wait for a window before this one.
-    pub(crate) fn is_behind_others(&self, id: WindowId) -> bool {
-        self.windows.is_waited_for(id) && self.in_turn != Some(id)
-    }
-
-    /// Returns the counters of this queue pair.
-    pub(crate) fn counters(&mut self) -> &mut Counters {
-        self.tally.row(self.slot)
-    }
-
-    /// Completes a successful send request, with a completion if it is `signaled`.
-    pub(crate) fn succeed(&mut self, id: &Identity, wqe: &SendEnd, signaled: bool) {
-        match signaled {
-            true => self.complete_send(id, wqe, WcStatus::Success),
-            false => self.counters().sent(wqe.opcode, WcStatus::Success),
-        }
-    }
-
-    /// Completes a send request.
-    pub(crate) fn complete_send(&mut self, id: &Identity, wqe: &SendEnd, status: WcStatus) {
-        self.counters().sent(wqe.opcode, status);
-        let completion = Completion {
-            wr_id: wqe.wr_id,
-            status,
-            opcode: wqe.opcode,
-            byte_len: wqe.byte_len,
-            imm: None,
-            invalidated: None,
-            qpn: id.qpn,
-            source_qp: None,
-            ip_version: None,
-            solicited: status != WcStatus::Success,
-        };
-        self.outputs.complete(id.send_cq, completion);
-    }
-
-    /// Completes, at `cq`, a receive request that was consumed by a message to `qpn`.
-    pub(crate) fn complete_recv(&mut self, cq: Option<CqId>, qpn: Qpn, wr_id: u64, end: RecvEnd) {
-        self.counters().received(end.status);
-        let completion = Completion {
-            wr_id,
-            status: end.status,
-            opcode: end.opcode,
-            byte_len: end.byte_len,
-            imm: end.imm,
-            invalidated: end.invalidated,
-            qpn,
-            source_qp: end.source_qp,
-            ip_version: end.ip_version,
-            solicited: end.solicited || end.status != WcStatus::Success,
-        };
-        self.outputs.complete(cq, completion);
-    }
 }
 
 /// Fields of a send request that are copied to its completion.

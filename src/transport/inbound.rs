@@ -2,7 +2,8 @@
 
 use crate::ids::{PdId, Qpn, Rkey};
 use crate::mem::{Access, LocalAccess, Placement, Span, Spans};
-use crate::transport::connection::{Connection, Context, RecvEnd};
+use crate::transport::connection::{Connection, RecvEnd};
+use crate::transport::context::Context;
 use crate::transport::fault::TransportError;
 use crate::transport::recv::RecvQueue;
 use crate::transport::work::{FlushPlacement, RecvRequest, Sge, WcOpcode, WcStatus};
@@ -55,7 +56,7 @@ impl Inbound {
         if let (Self::Send(message), true) = (&*self, position.is_end()) {
             if let Some(Ieth(rkey)) = packet.ieth() {
                 let user = &connection.id;
-                cx.memory.invalidate(user, rkey).map_err(|_| TransportError::Invalidate)?;
+                cx.shared.memory.invalidate(user, rkey).map_err(|_| TransportError::Invalidate)?;
             }
             let end = arrived(WcOpcode::Recv, total, packet);
             cx.complete_recv(receives.cq, connection.id.qpn, message.request.wr_id, end);
@@ -67,7 +68,7 @@ impl Inbound {
 
     /// Looks up the memory of the receive request of a SEND. The message holds the request, which completes with it.
     fn open_send(&mut self, cx: &Context<'_>, pd: PdId, request: RecvRequest) {
-        let buffer = Spans::accessible(cx.memory, pd, request.pieces(), LocalAccess::Write);
+        let buffer = Spans::accessible(&cx.shared.memory, pd, request.pieces(), LocalAccess::Write);
         *self = Self::Send(Box::new(InboundSend { request, buffer, received: 0 }));
     }
 
@@ -268,7 +269,8 @@ fn send_single(
         return false;
     }
     // Only the bytes that the message has: see `Spans::accessible`.
-    let span = cx.memory.epoch_local(cx.turn, receives.pd, (lkey, addr, len), LocalAccess::Write);
+    let span =
+        cx.shared.memory.epoch_local(cx.turn, receives.pd, (lkey, addr, len), LocalAccess::Write);
     // By reference: to move it would load words together that were just stored one by one.
     if !span.as_ref().is_ok_and(|span| span.place(packet.payload).is_ok()) {
         return false;
@@ -287,7 +289,7 @@ fn write_single(
     payload: &[u8],
 ) -> Result<(), TransportError> {
     let bytes = (to.rkey, to.addr, to.length);
-    let span = cx.memory.epoch_remote(cx.turn, &connection.id, bytes, Access::REMOTE_WRITE);
+    let span = cx.shared.memory.epoch_remote(cx.turn, &connection.id, bytes, Access::REMOTE_WRITE);
     let placed = span.as_ref().ok().and_then(|span| span.place(payload).ok());
     placed.ok_or(TransportError::RemoteAccess)
 }
@@ -363,7 +365,8 @@ pub(crate) fn remote(
     length: u32,
     need: Access,
 ) -> Result<Span, TransportError> {
-    cx.memory
+    cx.shared
+        .memory
         .remote(&connection.id, rkey, addr, length, need)
         .map_err(|_| TransportError::RemoteAccess)
 }

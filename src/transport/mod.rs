@@ -24,10 +24,12 @@
 //! | `in_flight` | bursts in flight of one queue pair |
 //! | `recv` | the receive queue |
 //! | `srq` | shared receive queues |
-//! | `connection` | connection attributes and the engine context |
+//! | `connection` | connection attributes |
+//! | `context` | the parts of an engine that queue pairs share |
 
 pub(crate) mod build;
 pub(crate) mod connection;
+pub(crate) mod context;
 pub(crate) mod counters;
 pub(crate) mod fault;
 pub(crate) mod in_flight;

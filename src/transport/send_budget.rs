@@ -5,7 +5,7 @@
 
 use crate::net::Burst;
 use crate::transport::build::Progress;
-use crate::transport::connection::Context;
+use crate::transport::context::Context;
 use crate::transport::window::{UsableWindow, WindowId};
 
 /// Window space that one burst of requests of a queue pair may use and has used.
@@ -48,7 +48,7 @@ impl SendBudget {
         cwnd: Option<u64>,
         in_flight: u64,
     ) -> Self {
-        let path = cx.windows.allowance(window, cx.now);
+        let path = cx.shared.windows.allowance(window, cx.now);
         let allowance = path.within(cwnd, in_flight);
         Self { window, path, allowance, is_behind_others: cx.is_behind_others(window), spent: 0 }
     }

@@ -8,7 +8,8 @@ use crate::ids::Qpn;
 use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build::{self, Progress};
-use crate::transport::connection::{Connection, Context, Identity};
+use crate::transport::connection::{Connection, Identity};
+use crate::transport::context::Context;
 use crate::transport::fault::{PacketError, TransportError, Unreliable};
 use crate::transport::inbound::{Inbound, permit};
 use crate::transport::message;
@@ -74,7 +75,7 @@ impl UcSender {
     ) -> Result<Progress, TransportError> {
         let mut budget = SendBudget::new(cx, connection.window);
         let result = self.fill(cx, connection, state, out, &mut budget);
-        cx.windows.charge_unacknowledged(connection.window, cx.now, budget.spent());
+        cx.shared.windows.charge_unacknowledged(connection.window, cx.now, budget.spent());
         result
     }
 
@@ -90,7 +91,7 @@ impl UcSender {
         while self.may_transmit(state) {
             let Some(wqe) = self.queue.front_mut() else { break };
             if wqe.op.is_local() {
-                wqe.run(self.next_psn, &connection.id, cx.memory);
+                wqe.run(self.next_psn, &connection.id, &cx.shared.memory);
                 match wqe.failure {
                     Some(error) => return Err(error),
                     None => self.complete_oldest(cx, &connection.id),
@@ -98,7 +99,7 @@ impl UcSender {
                 continue;
             }
             if !wqe.is_started() {
-                wqe.start(self.next_psn, connection.id.pd, connection.mtu, cx.memory);
+                wqe.start(self.next_psn, connection.id.pd, connection.mtu, &cx.shared.memory);
                 self.next_psn = wqe.end();
             }
             if let Some(error) = wqe.failure {

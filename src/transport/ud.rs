@@ -13,7 +13,8 @@ use crate::mem::{LocalAccess, Placement, Spans};
 use crate::net::{Burst, Ipv4Fields, Path, RxMeta};
 use crate::psn::Psn;
 use crate::transport::build::{self, Extension, Header, Progress, To};
-use crate::transport::connection::{self, Context, Identity, RecvEnd};
+use crate::transport::connection::{self, Identity, RecvEnd};
+use crate::transport::context::Context;
 use crate::transport::fault::{PacketError, TransportError};
 use crate::transport::outputs::DropReason;
 use crate::transport::recv::RecvQueue;
@@ -113,7 +114,7 @@ impl UdSender {
         let path = to.path;
         debug_assert_eq!(out.path, path, "the engine begins the burst");
         let flow = Flow::of_path(&path);
-        let window = cx.windows.transient_window(path.destination, cx.now);
+        let window = cx.shared.windows.transient_window(path.destination, cx.now);
         let mut budget = SendBudget::new(cx, window);
         let result = loop {
             let Some(next) = self.destinations.front() else { break Ok(Progress::Idle) };
@@ -127,7 +128,7 @@ impl UdSender {
                 self.complete_oldest(cx, &endpoint.id);
                 continue;
             }
-            wqe.start(self.next_psn, endpoint.id.pd, endpoint.mtu, cx.memory);
+            wqe.start(self.next_psn, endpoint.id.pd, endpoint.mtu, &cx.shared.memory);
             if let Some(error) = wqe.failure {
                 break Err(error);
             }
@@ -151,7 +152,7 @@ impl UdSender {
             self.next_psn = self.next_psn.next();
             self.complete_oldest(cx, &endpoint.id);
         };
-        cx.windows.charge_unacknowledged(window, cx.now, budget.spent());
+        cx.shared.windows.charge_unacknowledged(window, cx.now, budget.spent());
         result
     }
 
@@ -229,7 +230,7 @@ impl UdReceiver {
             return Err(DropReason::Refused.into());
         }
         let pieces = request.pieces();
-        let buffer = Spans::accessible(cx.memory, receives.pd, pieces, LocalAccess::Write);
+        let buffer = Spans::accessible(&cx.shared.memory, receives.pd, pieces, LocalAccess::Write);
         let placed = if buffer.len() < byte_len as usize {
             Err(TransportError::LocalProtection)
         } else {

@@ -45,7 +45,13 @@ const MAX_SEGMENTS_TO_HOST: usize = 64;
 
 /// Identifies one [`Window`] of a [`Windows`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct WindowId(usize);
+pub(crate) struct WindowId(u32);
+
+impl WindowId {
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// The bytes in flight to one destination, and the queue pairs that wait for room.
 #[derive(Debug)]
@@ -150,7 +156,7 @@ impl Windows {
     /// [leaves](Self::leave).
     pub(crate) fn join(&mut self, destination: IpAddr, now: Instant) -> WindowId {
         let id = self.transient_window(destination, now);
-        self.windows[id.0].connections += 1;
+        self.windows[id.index()].connections += 1;
         id
     }
 
@@ -163,7 +169,7 @@ impl Windows {
     /// Removes a connection that has nothing in flight from its window. After the last one, the
     /// window remains for later datagrams and connections.
     pub(crate) fn leave(&mut self, id: WindowId) {
-        let window = &mut self.windows[id.0];
+        let window = &mut self.windows[id.index()];
         window.connections = window.connections.saturating_sub(1);
         if window.connections == 0 && !std::mem::replace(&mut window.listed, true) {
             self.passing.push_back(id);
@@ -180,7 +186,7 @@ impl Windows {
             Window { address: Some(destination), listed: true, ..self.towards(destination) };
         let id = match self.vacate(now) {
             Some(id) => {
-                self.windows[id.0] = window;
+                self.windows[id.index()] = window;
                 id
             }
             None => self.push(window),
@@ -197,7 +203,7 @@ impl Windows {
                 return None;
             }
             let id = self.passing.pop_front()?;
-            let window = &mut self.windows[id.0];
+            let window = &mut self.windows[id.index()];
             match window.address {
                 Some(address) if window.connections == 0 && window.is_idle(now) => {
                     self.by_address.remove(&address);
@@ -224,8 +230,10 @@ impl Windows {
     }
 
     fn push(&mut self, window: Window) -> WindowId {
+        // There are no more windows than queue pairs, of which there are fewer than 2^24, and passing ones.
+        let id = WindowId(u32::try_from(self.windows.len()).unwrap_or(u32::MAX));
         self.windows.push(window);
-        WindowId(self.windows.len() - 1)
+        id
     }
 
     /// Returns the number of windows.
@@ -236,12 +244,17 @@ impl Windows {
 
     /// Sets the limit of one window, in bytes.
     pub(crate) fn set_limit(&mut self, id: WindowId, limit: u64) {
-        self.windows[id.0].limit = limit;
+        self.windows[id.index()].limit = limit;
         self.open(id);
     }
 
+    /// Returns the maximum number of segments of a burst within a window.
+    pub(crate) fn max_segments(&self, id: WindowId) -> usize {
+        max_segments(self.is_whole(id))
+    }
+
     /// Returns the maximum number of segments of a burst to this address.
-    pub(crate) fn max_segments(&self, destination: IpAddr) -> usize {
+    pub(crate) fn max_segments_to(&self, destination: IpAddr) -> usize {
         max_segments(self.is_here(destination))
     }
 
@@ -252,32 +265,32 @@ impl Windows {
 
     /// Whether bursts arrive there as they were sent.
     pub(crate) fn is_whole(&self, id: WindowId) -> bool {
-        self.windows[id.0].whole
+        self.windows[id.index()].whole
     }
 
     /// Returns a snapshot of the window for one transmission.
     pub(crate) fn allowance(&self, id: WindowId, now: Instant) -> UsableWindow {
-        let Window { limit, whole, .. } = self.windows[id.0];
+        let Window { limit, whole, .. } = self.windows[id.index()];
         UsableWindow { limit, room: self.room(id, now), whole }
     }
 
     /// Returns the bytes that may be sent now. A request for more than the limit needs the limit
     /// only.
     pub(crate) fn room(&self, id: WindowId, now: Instant) -> u64 {
-        let window = &self.windows[id.0];
+        let window = &self.windows[id.index()];
         window.limit.saturating_sub(window.in_flight).saturating_sub(window.unacknowledged.at(now))
     }
 
     /// Returns the time at which half of the unacknowledged bytes will have drained. `None` when
     /// only an acknowledgement can make room.
     pub(crate) fn opens_at(&self, id: WindowId, now: Instant) -> Option<Instant> {
-        self.windows[id.0].unacknowledged.halves_at(now)
+        self.windows[id.index()].unacknowledged.halves_at(now)
     }
 
     /// Charges a burst that will not be acknowledged.
     pub(crate) fn charge_unacknowledged(&mut self, id: WindowId, now: Instant, cost: u64) {
         self.unacknowledged_bursts += usize::from(cost > 0);
-        let window = &mut self.windows[id.0];
+        let window = &mut self.windows[id.index()];
         window.unacknowledged.add(now, cost);
         if window.unacknowledged.is_to_be_told(window.limit) {
             self.ask(id);
@@ -290,7 +303,7 @@ impl Windows {
     }
 
     pub(crate) fn charge(&mut self, id: WindowId, cost: u64) {
-        self.windows[id.0].in_flight += cost;
+        self.windows[id.index()].in_flight += cost;
     }
 
     /// Releases `cost` bytes and lets waiting queue pairs continue.
@@ -298,20 +311,20 @@ impl Windows {
         if cost == 0 {
             return;
         }
-        let window = &mut self.windows[id.0];
+        let window = &mut self.windows[id.index()];
         window.in_flight = window.in_flight.saturating_sub(cost);
         self.open(id);
     }
 
     /// Appends the queue pair in `slot`, which needs `want` bytes, to the waiters.
     pub(crate) fn wait(&mut self, id: WindowId, slot: usize, want: u64) {
-        self.windows[id.0].queue.push_back(Waiter { slot, want });
+        self.windows[id.index()].queue.push_back(Waiter { slot, want });
         self.ask(id);
     }
 
     /// Removes the queue pair in `slot` from the waiters, because it is reset.
     pub(crate) fn forget_waiter(&mut self, id: WindowId, slot: usize) {
-        self.windows[id.0].queue.retain(|waiter| waiter.slot != slot);
+        self.windows[id.index()].queue.retain(|waiter| waiter.slot != slot);
         // Waiters that need less may fit.
         self.open(id);
     }
@@ -325,7 +338,7 @@ impl Windows {
     /// Schedules a query of the destination's receive queue, if it can be queried and
     /// unacknowledged bytes are in flight.
     fn ask(&mut self, id: WindowId) {
-        let window = &mut self.windows[id.0];
+        let window = &mut self.windows[id.index()];
         let matters = window.local.is_some() && window.unacknowledged.is_some();
         if matters && !std::mem::replace(&mut window.asked, true) {
             self.asked.push(id);
@@ -334,7 +347,7 @@ impl Windows {
 
     /// Returns the next address to query for the length of its receive queue.
     pub(crate) fn next_asked(&mut self) -> Option<IpAddr> {
-        let window = &mut self.windows[self.asked.pop()?.0];
+        let window = &mut self.windows[self.asked.pop()?.index()];
         window.asked = false;
         window.local
     }
@@ -349,7 +362,7 @@ impl Windows {
     /// rate.
     pub(crate) fn tell(&mut self, address: IpAddr, now: Instant, waiting: Option<u64>) {
         let Some(id) = self.by_address.get(&address).copied() else { return };
-        let window = &mut self.windows[id.0];
+        let window = &mut self.windows[id.index()];
         let unacknowledged = waiting.map(|waiting| waiting.saturating_sub(window.in_flight));
         window.unacknowledged.tell(now, unacknowledged);
         self.open(id);
@@ -357,12 +370,12 @@ impl Windows {
 
     /// Whether a queue pair waits for room.
     pub(crate) fn is_waited_for(&self, id: WindowId) -> bool {
-        !self.windows[id.0].queue.is_empty()
+        !self.windows[id.index()].queue.is_empty()
     }
 
     /// Marks the window as one that may have room for its waiters.
     pub(crate) fn open(&mut self, id: WindowId) {
-        let window = &mut self.windows[id.0];
+        let window = &mut self.windows[id.index()];
         if !window.queue.is_empty() && !std::mem::replace(&mut window.opened, true) {
             self.opened.push(id);
         }
@@ -379,7 +392,7 @@ impl Windows {
     pub(crate) fn next_in_turn(&mut self, now: Instant) -> Option<(WindowId, usize)> {
         while let Some(id) = self.opened.last().copied() {
             let allowance = self.allowance(id, now);
-            let window = &mut self.windows[id.0];
+            let window = &mut self.windows[id.index()];
             if window.queue.front().is_some_and(|first| allowance.admits(first.want)) {
                 return window.queue.pop_front().map(|first| (id, first.slot));
             }

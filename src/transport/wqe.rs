@@ -5,7 +5,8 @@ use std::mem;
 use crate::ids::{PdId, Srqn};
 use crate::mem::{LocalAccess, Memory, Revoked, Spans};
 use crate::psn::Psn;
-use crate::transport::connection::{Context, Identity, SendEnd};
+use crate::transport::connection::{Identity, SendEnd};
+use crate::transport::context::Context;
 use crate::transport::fault::TransportError;
 use crate::transport::segment::Segmentation;
 use crate::transport::work::{SendData, SendFlags, SendOp, SendRequest, SendTarget, Sge};
@@ -212,8 +213,12 @@ impl Wqe {
             }
             Data::Request(SendData::Sges(sges)) => {
                 let [Sge { addr, length, lkey }] = sges[..] else { return Err(Revoked) };
-                let span =
-                    cx.memory.epoch_local(cx.turn, pd, (lkey, addr, length), LocalAccess::Read);
+                let span = cx.shared.memory.epoch_local(
+                    cx.turn,
+                    pd,
+                    (lkey, addr, length),
+                    LocalAccess::Read,
+                );
                 // By reference: to move it would load words together that were just stored one by one.
                 let span = span.as_ref().map_err(|_| Revoked)?;
                 if self.region.is_some_and(|before| span.region() != Some(before)) {

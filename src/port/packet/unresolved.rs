@@ -51,7 +51,7 @@ impl UnresolvedBytes {
         if share.until != self.until {
             *share = NeighbourBytes { bytes: 0, until: self.until };
         }
-        let more = burst.data().len() + BYTES_PER_SKB;
+        let more = burst.byte_len() + BYTES_PER_SKB;
         let fits =
             share.bytes + more <= MAX_BYTES_PER_NEIGHBOUR && self.bytes + more <= MAX_BYTES_OF_ALL;
         if fits {

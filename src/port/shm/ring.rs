@@ -56,7 +56,7 @@ impl BurstHeader {
     /// Returns the fields of a burst; `None` if it is empty or too long.
     fn of(burst: &Burst) -> Option<Self> {
         let Path { source_port, traffic_class, hop_limit, .. } = burst.path;
-        let len = u16::try_from(burst.data().len()).ok().filter(|len| *len > 0)?;
+        let len = u16::try_from(burst.byte_len()).ok().filter(|len| *len > 0)?;
         let segment_len = u16::try_from(burst.segment_len()).ok()?.min(len);
         Some(Self { len, segment_len, source_port, traffic_class, hop_limit })
     }

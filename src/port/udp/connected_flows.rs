@@ -346,7 +346,7 @@ impl ConnectedFlow {
 
 /// Returns whether a burst may leave from a connected socket.
 fn may_use_connected_socket(burst: &Burst) -> bool {
-    burst.len() == 1 && burst.data().len() <= SHORT && tolerates_duplicates(burst.data())
+    burst.len() == 1 && burst.byte_len() <= SHORT && tolerates_duplicates(burst.data())
 }
 
 /// Returns whether a duplicate of the datagram does no harm.
@@ -497,7 +497,7 @@ mod tests {
         let mut burst = Burst::new();
         burst.reset(pair.path, BurstToken(0));
         let message = pair.message();
-        let bytes = burst.push(message.data().len());
+        let bytes = burst.push(message.byte_len());
         bytes.copy_from_slice(message.data());
         bytes[30] ^= 1;
         assert_eq!(pair.sent(&burst), [Verdict::Bad]);

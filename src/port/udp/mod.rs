@@ -242,7 +242,7 @@ impl Datapath for UdpPort {
         if !self.backoff.may_send(now) {
             return Ok(0);
         }
-        self.rx_socket.sends(bursts.iter().map(|burst| burst.data().len()).sum());
+        self.rx_socket.sends(bursts.iter().map(|burst| burst.byte_len()).sum());
         let mut taken = 0;
         while taken < bursts.len() {
             match self.send(now, &bursts[taken..]) {

@@ -49,7 +49,7 @@ impl TxBatch {
             && build(burst)
         {
             self.built += 1;
-            self.bytes += burst.data().len();
+            self.bytes += burst.byte_len();
         }
     }
 

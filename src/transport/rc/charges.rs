@@ -5,7 +5,8 @@
 //! because they are not acknowledged.
 
 use crate::psn::Psn;
-use crate::transport::connection::{Connection, Context};
+use crate::transport::connection::Connection;
+use crate::transport::context::Context;
 use crate::transport::in_flight::{Acked, InFlight};
 use crate::transport::window::WindowId;
 
@@ -28,13 +29,13 @@ impl Charges {
         end: Psn,
         cost: u64,
     ) {
-        cx.windows.charge(connection.window, cost);
+        cx.shared.windows.charge(connection.window, cost);
         self.requests.push(end, cost, cx.now);
     }
 
     /// Charges the response to a READ request that ends before the PSN `end`.
     pub(super) fn charge_response(&mut self, cx: &mut Context<'_>, end: Psn, cost: u64) {
-        cx.windows.charge(cx.read_window, cost);
+        cx.shared.windows.charge(cx.shared.read_window, cost);
         self.responses.get_or_insert_default().push(end, cost, cx.now);
     }
 
@@ -46,18 +47,18 @@ impl Charges {
         una: Psn,
     ) -> Acked {
         let acked = self.requests.on_ack(una, cx.now);
-        cx.windows.release(connection.window, acked.cost);
+        cx.shared.windows.release(connection.window, acked.cost);
         if let Some(responses) = &mut self.responses {
-            cx.windows.release(cx.read_window, responses.on_ack(una, cx.now).cost);
+            cx.shared.windows.release(cx.shared.read_window, responses.on_ack(una, cx.now).cost);
         }
         acked
     }
 
     /// Releases all bytes in flight, because they are lost or will not be acknowledged.
     pub(super) fn abandon(&mut self, cx: &mut Context<'_>, window: WindowId) {
-        cx.windows.release(window, self.requests.abandon());
+        cx.shared.windows.release(window, self.requests.abandon());
         if let Some(responses) = &mut self.responses {
-            cx.windows.release(cx.read_window, responses.abandon());
+            cx.shared.windows.release(cx.shared.read_window, responses.abandon());
         }
     }
 

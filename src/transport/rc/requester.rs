@@ -20,7 +20,8 @@ use crate::net::Burst;
 use crate::psn::Psn;
 use crate::time::{AckTimeout, Instant};
 use crate::transport::build::{self, Coverage, Extension, Header, Progress};
-use crate::transport::connection::{Connection, Context, Identity};
+use crate::transport::connection::{Connection, Identity};
+use crate::transport::context::Context;
 use crate::transport::fault::TransportError;
 use crate::transport::message;
 use crate::transport::rc::charges::Charges;
@@ -478,7 +479,7 @@ impl Requester {
             if waits || wqe.failure.is_some() {
                 return Err(Progress::Idle);
             }
-            wqe.run(self.next_psn, &connection.id, cx.memory);
+            wqe.run(self.next_psn, &connection.id, &cx.shared.memory);
             if wqe.failure.is_some() {
                 return Err(Progress::Idle);
             }
@@ -502,7 +503,7 @@ impl Requester {
             if wqe.flags.contains(SendFlags::FENCE) && self.pending.fence_count > 0 {
                 return Err(Progress::Idle);
             }
-            wqe.start(self.next_psn, connection.id.pd, connection.mtu, cx.memory);
+            wqe.start(self.next_psn, connection.id.pd, connection.mtu, &cx.shared.memory);
             self.next_psn = wqe.end();
         }
         let waits =
@@ -525,8 +526,8 @@ impl Requester {
     ) -> Result<(), Progress> {
         if is_read {
             let cost = answer_cost(cx, connection, psns);
-            if !cx.allowance(cx.read_window).admits(cost) {
-                return Err(Progress::Blocked(cx.read_window, cost));
+            if !cx.allowance(cx.shared.read_window).admits(cost) {
+                return Err(Progress::Blocked(cx.shared.read_window, cost));
             }
         }
         // The peer distinguishes new packets from duplicates by half of the PSN space. A READ of
@@ -700,7 +701,7 @@ impl Requester {
 /// Returns the bytes of the local receive buffer that a READ response of `packets` packets
 /// occupies. FIRST and LAST are longer than the packets between them, so each begins a burst.
 fn answer_cost(cx: &Context<'_>, connection: &Connection, packets: u32) -> u64 {
-    let path = cx.windows.allowance(connection.window, cx.now);
+    let path = cx.shared.windows.allowance(connection.window, cx.now);
     let (len, ends) = (answer_len(connection), packets.min(2));
     u64::from(ends) * truesize(len) + path.run(len, packets - ends)
 }

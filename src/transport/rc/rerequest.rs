@@ -5,7 +5,8 @@ use bytes::Bytes;
 use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build;
-use crate::transport::connection::{Connection, Context};
+use crate::transport::connection::Connection;
+use crate::transport::context::Context;
 use crate::transport::fault::TransportError;
 use crate::transport::rc::gaps::ReadGaps;
 use crate::transport::rc::requester::Requester;
@@ -40,7 +41,7 @@ impl Requester {
         let una = self.snd_una;
         let gaps = self.pending.gaps.get_or_insert_with(|| Box::new(ReadGaps::new(una)));
         if !says_no_more {
-            let is_kept = gaps.kept.keep(cx.reorder, una, psn, bytes);
+            let is_kept = gaps.kept.keep(&cx.shared.reorder, una, psn, bytes);
             if !is_kept && gaps.kept.is_full() {
                 return self.on_implied_nak(cx, connection, missing);
             }

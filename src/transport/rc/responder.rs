@@ -44,7 +44,8 @@ use crate::mem::{Access, AtomicError, FlushError, Span};
 use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build::{self, Extension, Header};
-use crate::transport::connection::{self, Connection, Context};
+use crate::transport::connection::{self, Connection};
+use crate::transport::context::Context;
 use crate::transport::fault::{Failure, Reliable, TransportError};
 use crate::transport::inbound::{Inbound, execute_single, open_remote, permit, remote, to_flush};
 use crate::transport::outputs::DropReason;
@@ -244,7 +245,7 @@ impl Responder {
         }
         let psn = packet.bth.psn;
         if packet.info.has(OpcodeFlags::MESSAGE)
-            && self.ahead.keep(cx.reorder, self.expected, psn, bytes)
+            && self.ahead.keep(&cx.shared.reorder, self.expected, psn, bytes)
         {
             cx.counters().kept_ahead += 1;
         } else if !first {
@@ -420,7 +421,7 @@ impl Responder {
             return Err(TransportError::Unsupported);
         }
         let need = to_flush(placement);
-        let whole = cx.memory.remote_whole(&connection.id, reth.rkey, need);
+        let whole = cx.shared.memory.remote_whole(&connection.id, reth.rkey, need);
         let whole = whole.map_err(|_| TransportError::RemoteAccess)?;
         let span = match selectivity {
             Selectivity::Region => whole,

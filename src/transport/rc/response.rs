@@ -7,7 +7,8 @@
 use crate::mem::Placement;
 use crate::psn::Psn;
 use crate::time::RnrTimer;
-use crate::transport::connection::{Connection, Context};
+use crate::transport::connection::Connection;
+use crate::transport::context::Context;
 use crate::transport::fault::TransportError;
 use crate::transport::in_flight::Acked;
 use crate::transport::outputs::DropReason;
