@@ -11,11 +11,10 @@ use crate::engine::remote::RemoteInfo;
 use crate::ids::Qpn;
 use crate::net::{AddressVector, Path, ROCE_PORT, datagram_source_port, source_port};
 use crate::time::Instant;
-use crate::transport::connection::{Connection, PeerFlow};
+use crate::transport::connection::{Connection, Flows};
 use crate::transport::ud::{Destination, Endpoint};
 use crate::transport::window::Windows;
 use crate::transport::work::UdTarget;
-use crate::wire::icrc::Flow;
 
 /// Returns the peer from the attributes of a queue pair; `None` while one is missing. `agree`
 /// returns the UDP source port, the first time and when the source address changes. Datagrams may
@@ -70,8 +69,7 @@ pub(super) fn remote(
         transport: qp.qp_type.transport(),
         dest_qpn,
         path,
-        flow: Flow::of_path(&path),
-        peer_flow: PeerFlow::new(&path),
+        flows: Flows::new(&path),
         window,
         pkey,
         mtu,

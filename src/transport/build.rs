@@ -92,8 +92,8 @@ pub(crate) struct To<'a> {
 
 impl<'a> From<&'a Connection> for To<'a> {
     fn from(connection: &'a Connection) -> Self {
-        let Connection { flow, dest_qpn, pkey, .. } = connection;
-        Self { flow, dest_qp: *dest_qpn, pkey: *pkey }
+        let Connection { flows, dest_qpn, pkey, .. } = connection;
+        Self { flow: &flows.to_peer, dest_qp: *dest_qpn, pkey: *pkey }
     }
 }
 

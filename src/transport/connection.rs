@@ -34,10 +34,7 @@ pub(crate) struct Connection {
     pub(crate) transport: Transport,
     pub(crate) dest_qpn: Qpn,
     pub(crate) path: Path,
-    /// ICRC of packets on `path`.
-    pub(crate) flow: Flow,
-    /// ICRC of packets from the peer.
-    pub(crate) peer_flow: PeerFlow,
+    pub(crate) flows: Flows,
     pub(crate) window: WindowId,
     pub(crate) pkey: PKey,
     /// Payload bytes of a full packet.
@@ -54,45 +51,44 @@ pub(crate) struct Connection {
     pub(crate) max_dest_rd_atomic: u8,
 }
 
-/// ICRC of packets from the peer of a connection.
+/// ICRCs of the packets of a connection, in both directions.
 #[derive(Clone, Debug)]
-pub(crate) struct PeerFlow {
-    /// UDP source port of the last packet. A peer may change it at any time.
-    port: u16,
-    flow: Flow,
+pub(crate) struct Flows {
+    pub(crate) to_peer: Flow,
+    /// From the peer, for `peer_port`.
+    from_peer: Flow,
+    /// UDP source port of the last packet from the peer, which may change it at any time.
+    peer_port: u16,
 }
 
-impl PeerFlow {
-    /// Returns the flow of packets from the destination of `path`, with the same source port until one has arrived.
+impl Flows {
+    /// Returns the flows on `path`. The source port of the peer is the same until its first packet arrives.
     pub(crate) fn new(path: &Path) -> Self {
-        Self { port: path.source_port, flow: from_peer(path, path.source_port) }
+        let peer_port = path.source_port;
+        Self { to_peer: Flow::of_path(path), from_peer: from_peer(path, peer_port), peer_port }
     }
 
-    /// Returns the flow of packets from the destination of `path` with this source port.
+    /// Returns the flow from the peer on `path`, with this source port.
     #[inline]
-    pub(crate) fn with_port(&mut self, path: &Path, port: u16) -> &Flow {
-        if self.port != port {
-            *self = Self { port, flow: from_peer(path, port) };
+    fn of_peer(&mut self, path: &Path, port: u16) -> &Flow {
+        if self.peer_port != port {
+            (self.from_peer, self.peer_port) = (from_peer(path, port), port);
         }
-        &self.flow
+        &self.from_peer
     }
 }
 
 #[cold]
-fn from_peer(path: &Path, port: u16) -> Flow {
-    Flow::of_path(&Path {
-        source: path.destination,
-        destination: path.source,
-        source_port: port,
-        ..*path
-    })
+fn from_peer(path: &Path, source_port: u16) -> Flow {
+    let (source, destination) = (path.destination, path.source);
+    Flow::of_path(&Path { source, destination, source_port, ..*path })
 }
 
 impl Connection {
     /// Returns the ICRC of packets from the peer with this source port.
     #[inline]
     pub(crate) fn peer_flow(&mut self, port: u16) -> &Flow {
-        self.peer_flow.with_port(&self.path, port)
+        self.flows.of_peer(&self.path, port)
     }
 
     /// Returns the opcode of a single-packet operation.
