@@ -336,7 +336,10 @@ impl Core {
         requests: impl IntoIterator<Item = RecvRequest>,
     ) -> (usize, Result<(), PostError>) {
         let posted = self.engine.post_recvs(now, qpn, requests);
-        self.deliver(now);
+        // Those of a queue pair in ERR are completed at once.
+        if self.engine.has_output() {
+            self.deliver(now);
+        }
         posted
     }
 

@@ -134,16 +134,17 @@ impl Shard {
         &self,
         act: impl FnOnce(&mut Core, Instant) -> R,
     ) -> Result<R, DeviceError> {
-        self.with_time(clock::now, act)
+        self.with_time(clock::now, act, Self::release)
     }
 
-    /// As [`with`](Self::with), for calls that start no timer. They get the time that the last owner of the lock has
-    /// read, because a read of the clock takes as long as the rest.
+    /// As [`with`](Self::with), for calls that neither start a timer nor leave something to send. They get the time that
+    /// the last owner of the lock has read, because a read of the clock takes as long as the rest.
     pub(crate) fn with_old_time<R>(
         &self,
         act: impl FnOnce(&mut Core, Instant) -> R,
     ) -> Result<R, DeviceError> {
-        self.with_time(|| Instant::from_nanos(self.last.read.load(Ordering::Relaxed)), act)
+        let last = || Instant::from_nanos(self.last.read.load(Ordering::Relaxed));
+        self.with_time(last, act, Self::release_unchanged)
     }
 
     /// Calls `act`, which posts send requests, under the lock. It learns whether they may wait for a turn: a thread takes
@@ -163,6 +164,7 @@ impl Shard {
         &self,
         time: impl FnOnce() -> Instant,
         act: impl FnOnce(&mut Core, Instant) -> R,
+        release: impl FnOnce(&Self, MutexGuard<'_, Core>, Instant),
     ) -> Result<R, DeviceError> {
         self.check()?;
         let _guard = PanicGuard(self);
@@ -170,7 +172,7 @@ impl Shard {
         // Under the lock: the engine's time never runs backwards.
         let now = time();
         let result = act(&mut core, now);
-        self.release(core, now);
+        release(self, core, now);
         Ok(result)
     }
 
@@ -301,7 +303,7 @@ impl Shard {
         }
     }
 
-    /// Unlocks after an idle turn, which has moved no deadline.
+    /// Unlocks after a turn or a call that has moved no deadline and leaves nothing to send.
     #[inline]
     fn release_unchanged(&self, core: MutexGuard<'_, Core>, now: Instant) {
         if self.wakes_at().is_some() || core.has_notices() {
@@ -699,9 +701,10 @@ pub(super) mod tests {
             let post = |write: &SendRequest| {
                 let write = write.clone();
                 // All in one moment: a request that has waited long enough leaves with the next.
-                shard
-                    .with_old_time(|core, now| core.post_send(now, qpn, write, Doorbell::MayWait))
-                    .unwrap()
+                let moment = || Instant::from_nanos(shard.last.read.load(Ordering::Relaxed));
+                let post =
+                    |core: &mut Core, now| core.post_send(now, qpn, write, Doorbell::MayWait);
+                shard.with_time(moment, post, Shard::release).unwrap()
             };
             thread::scope(|scope| {
                 shard.turn_for(&Queue::<()>::new(1)).unwrap();
