@@ -28,6 +28,7 @@ mod device_error;
 mod env;
 #[cfg(test)]
 mod hot_path;
+mod idle_backoff;
 mod idle_yield;
 mod last_times;
 mod lease;
