@@ -289,7 +289,7 @@ impl QueuePair {
         }
     }
 
-    /// Returns the ICRC of packets like the last [checked](Self::check) one. `None` for UD.
+    /// Returns the flow from the peer with the source port of `meta`. `None` for UD.
     pub(crate) fn peer_flow(&mut self, meta: &RxMeta) -> Option<Flow> {
         match &mut self.remote {
             Some(RemoteInfo::Connection(connection)) => {

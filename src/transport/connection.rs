@@ -85,7 +85,7 @@ fn from_peer(path: &Path, source_port: u16) -> Flow {
 }
 
 impl Connection {
-    /// Returns the ICRC of packets from the peer with this source port.
+    /// Returns the flow from the peer with this source port.
     #[inline]
     pub(crate) fn peer_flow(&mut self, port: u16) -> &Flow {
         self.flows.of_peer(&self.path, port)

@@ -230,7 +230,7 @@ impl Windows {
     }
 
     fn push(&mut self, window: Window) -> WindowId {
-        // There are no more windows than queue pairs, of which there are fewer than 2^24, and passing ones.
+        // 2^32 windows do not fit in memory.
         let id = WindowId(u32::try_from(self.windows.len()).unwrap_or(u32::MAX));
         self.windows.push(window);
         id
