@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -572,6 +573,25 @@ fn address_with_several_shards_reopens_immediately() {
             peer.qp.modify(QpAttr::to(QpState::Reset)).unwrap();
         }
     }
+}
+
+/// A process that starts has the sockets of this one until it executes its program.
+#[test]
+fn shards_open_while_processes_start() {
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                let _alone = PROCESS_START_LOCK.write().unwrap();
+                assert!(Command::new("true").status().unwrap().success());
+            }
+        });
+        let opened: Vec<_> = (0..100)
+            .map(|_| Context::open(OpenOptions::default().ip(fresh_ip()).shards(4)).map(drop))
+            .collect();
+        is_done.store(true, Ordering::Relaxed);
+        opened.into_iter().for_each(Result::unwrap);
+    });
 }
 
 /// Each shard of a device with several addresses has a socket at each.

@@ -118,21 +118,27 @@ impl UdpPort {
             return Err(OpenError::Shards { ip, found: shards });
         }
         let os = |what| move |source| OpenError::Os { ip, what, source };
-        let (alone, _) = Self::prepare(config)?;
+        let share = |(receiver, _): &(PreparedSocket, _)| {
+            receiver.socket.set_reuse_port(true).map_err(os("SO_REUSEPORT"))
+        };
+        // The first socket is bound before it shares the address, so that no other socket may have it. To close it and
+        // bind another fails whenever a process starts in between, which inherits it for a moment.
+        let first = Self::prepare(config)?;
         let claim = NameLease::whole(ip).map_err(|source| match source.kind() {
             io::ErrorKind::AddrInUse => OpenError::in_use(ip),
             _ => os("claiming the address")(source),
         })?;
-        alone.bind(ip)?;
-        drop(alone);
         let group = ReuseportGroup::new(claim);
-        let open = |_| {
-            let prepared = Self::prepare(config)?;
-            prepared.0.socket.set_reuse_port(true).map_err(os("SO_REUSEPORT"))?;
-            Self::take(config, prepared, Some(group.clone()))
-        };
-        let ports = (0..shards).map(open).collect::<Result<Vec<_>, _>>()?;
-        if let Some(first) = ports.first() {
+        first.0.bind(ip)?;
+        share(&first)?;
+        let mut ports = vec![Self::with_bound(config, first, Some(group.clone()))?];
+        for _ in 1..shards {
+            let next = Self::prepare(config)?;
+            share(&next)?;
+            ports.push(Self::take(config, next, Some(group.clone()))?);
+        }
+        // The kernel makes the group when the second socket joins.
+        if let [first, _, ..] = &ports[..] {
             sys::attach_reuseport(first.rx_socket.socket().as_fd(), &steer::by_destination(shards))
                 .map_err(os("SO_ATTACH_REUSEPORT_CBPF"))?;
         }
@@ -142,11 +148,20 @@ impl UdpPort {
     /// Binds the address and makes a port of the prepared socket.
     fn take(
         config: &PortConfig,
+        prepared: (PreparedSocket, PortInfo),
+        group: Option<ReuseportGroup>,
+    ) -> Result<Self, OpenError> {
+        prepared.0.bind(config.ip)?;
+        Self::with_bound(config, prepared, group)
+    }
+
+    /// Makes a port of a bound socket.
+    fn with_bound(
+        config: &PortConfig,
         (receiver, info): (PreparedSocket, PortInfo),
         group: Option<ReuseportGroup>,
     ) -> Result<Self, OpenError> {
         let ip = config.ip;
-        receiver.bind(ip)?;
         let sources = group.as_ref().map(ReuseportGroup::sources);
         let mut senders = Senders::new(ip, info.interface, info.gso, sources);
         if let Some(port) = config.source_port {
