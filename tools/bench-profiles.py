@@ -30,12 +30,14 @@ PARTS = {
     "program and its libraries": ("", ""),
 }
 # A sample of a program of the tests or of a device's thread.
-SAMPLE = re.compile(r"\s*(?:ib_|ucx_|python|mpirun|orted|softroce)\S*.*?\s+[0-9a-f]+ (?P<symbol>.*) \((?P<thing>[^()]*)\)$")
+SAMPLE = re.compile(r"\s*(?:ib_|ucx_|async|qperf|rstream|python|mpirun|orted|softroce)\S*.*?\s+[0-9a-f]+ (?P<symbol>.*) \((?P<thing>[^()]*)\)$")
 # perftest reads the clock for half a second before it begins.
 CLOCK = "[vdso]"
 TESTS = ["perftest: `ib_write_bw`, 64 B", "perftest: `ib_send_bw`, 4 KiB", "perftest: `ib_write_bw`, 64 KiB",
                "perftest: `ib_send_lat`, 64 B", "UCX: `tag_bw`, 4 KiB", "UCX: `tag_bw`, 64 KiB", "UCX: `ucp_put_bw`, 4 KiB",
-               "UCX: `tag_lat`, 64 B", "Open MPI: ring, 4 KiB"]
+               "UCX: `tag_lat`, 64 B", "UCX: `tag_lat`, 64 KiB", "UCX: `stream_bw`, 64 KiB", "UCX: `tag_bw` over UD, 64 KiB",
+               "rsockets: `rstream`, 64 KiB", "asleep: `qperf rc_lat`, 1 B", "asleep: UCX `tag_lat`, `-E sleep`, 64 B",
+               "Open MPI: ring, 4 KiB", "Open MPI: ring, 64 KiB"]
 
 
 def programs():

@@ -5,9 +5,9 @@
     tools/bench-programs.py --rounds 5
     tools/bench-programs.py --only UCX --json
 
-Debian's perftest, UCX, qperf and Open MPI run under `roce run`, over UDP sockets and through shared memory, in
+Debian's perftest, UCX, qperf, rstream and Open MPI run under `roce run`, over UDP sockets and through shared memory, in
 alternation with the alternative: `roce perf` with posted lists for perftest, perftest's own exchange of addresses for
-`-R`, TCP for UCX and qperf, the TCP transport of Open MPI, and bare UDP with the datagrams of a message (the example
+`-R`, TCP for UCX, qperf and rstream, the TCP transport of Open MPI, and bare UDP with the datagrams of a message (the example
 `datagrams`). `-R` needs
 127.0.0.1 for itself: `unshare -n`. Every program runs with its default options but for size, duration and transport. Rows
 are medians, ratios those of the rounds, and more than 1 is faster than the alternative. docs/PERFORMANCE.md has the
@@ -35,6 +35,8 @@ VIAS = ("udp", "shm")
 LIMIT_SECONDS = 120
 # Transports of UCX over RoCE; `ud_verbs:aux` exchanges addresses.
 UCX_ROCE = "rc_verbs,ud_verbs:aux,self"
+# Each datagram is a send request of its own, and UCX acknowledges and repeats them itself.
+UCX_ROCE_UD = "ud_verbs,self"
 UCX_TCP = "tcp,self"
 
 
@@ -167,6 +169,7 @@ class Ucx:
     rate: int
     # Further options of the client, which tells them its server.
     options: tuple[str, ...] = ()
+    transports: str = UCX_ROCE
 
     @property
     def is_latency(self):
@@ -189,7 +192,7 @@ class Ucx:
         fail(f"ucx_perftest has printed no row of figures:\n{said}")
 
     def of_program(self, via, seconds):
-        return self.measured({"UCX_TLS": UCX_ROCE}, under_roce(via), seconds)
+        return self.measured({"UCX_TLS": self.transports}, under_roce(via), seconds)
 
     def of_alternative(self, _, seconds):
         return self.measured({"UCX_TLS": UCX_TCP, "UCX_NET_DEVICES": "lo"}, [], seconds)
@@ -217,6 +220,33 @@ class Qperf:
 
     def of_alternative(self, _, seconds):
         return self.measured([], seconds, "tcp_lat")
+
+
+@dataclass
+class Rstream:
+    """Messages there and back by `rstream` over rsockets, and the same over TCP. Its server reads and answers them."""
+
+    size: int
+    # Messages in a second, roughly, so that a run takes as long as asked.
+    rate: int
+    is_latency = False
+
+    def measured(self, begin, is_ready, seconds, *kind):
+        port = str(free_port())
+        program = [*begin, "rstream", "-p", port, "-S", str(self.size), "-C", str(max(100, int(self.rate * seconds))),
+                   *kind]
+        said = pair(program, [*program, "-s", HOST], lambda: is_ready(int(port)), {})
+        # Columns: name, size, times, iterations, total, seconds, Gb/s, µs a transfer.
+        row = re.search(r"^custom\s.*\ds\s+([\d.]+)\s", said, re.MULTILINE)
+        if row is None:
+            fail(f"rstream has printed no row:\n{said}")
+        return float(row[1]) * 1e9 / 8 / self.size / 1e6
+
+    def of_program(self, via, seconds):
+        return self.measured(under_roce(via), lambda _: has_rdma_listener(), seconds)
+
+    def of_alternative(self, _, seconds):
+        return self.measured([], listens, seconds, "-T", "s")
 
 
 @dataclass
@@ -289,6 +319,8 @@ TESTS = {
     **{f"UCX: `{test}`, {name}": ("ucx-latencies", Ucx(test, size, rate))
        for test in ("tag_lat", "ucp_am_lat")
        for size, name, rate in ((64, "64 B", 30_000), (4 * KIB, "4 KiB", 20_000), (64 * KIB, "64 KiB", 3_000))},
+    "UCX: `tag_bw` over UD, 64 KiB": ("ucx-rates", Ucx("tag_bw", 64 * KIB, 8_000, transports=UCX_ROCE_UD)),
+    "rsockets: `rstream`, 64 KiB": ("rsockets-rates", Rstream(64 * KIB, 8_000)),
     # Over TCP each takes a millisecond.
     **{f"UCX: `ucp_get`, {name}": ("ucx-latencies", Ucx("ucp_get", size, 2_000))
        for size, name in ((64, "64 B"), (4 * KIB, "4 KiB"), (64 * KIB, "64 KiB"))},
@@ -310,7 +342,7 @@ TESTS = {
                                           (64 * KIB, "64 KiB", 8_000, FRAGMENTS_OF_64_KIB + "; 20"),
                                           (KIB * KIB, "1 MiB", 500, "8304/4112 " * 127 + "; 20"))},
 }
-ALTERNATIVES = {"perftest": "`roce perf`", "librdmacm": "without `-R`", "ucx": "TCP", "asleep": "TCP", "mpi": "TCP",
+ALTERNATIVES = {"perftest": "`roce perf`", "librdmacm": "without `-R`", "ucx": "TCP", "rsockets": "TCP", "asleep": "TCP", "mpi": "TCP",
                 "datagrams": "bare UDP"}
 
 

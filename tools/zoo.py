@@ -250,15 +250,22 @@ class Zoo:
             raise Failure("\n\n".join(errors))
         return f"{len(logs)} processes" if len(logs) > 1 else "1 process"
 
-    def speed(self, program, outputs):
-        """The cell for speeds next to TCP; `outputs` has the output over UDP and over shared memory."""
-        cells = []
-        for speed in program.speeds:
-            over_tcp = figure(speed.figure, Run(self.build, program, [], speed).run().said())
-            ratios = [figure(speed.figure, said) / over_tcp for said in outputs]
-            ratios = [f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}" for ratio in ratios]
-            cells.append(f"{speed.name} {'; '.join(ratios)}")
-        return ", ".join(cells)
+    def speed(self, program, outputs, rounds):
+        """The cell for speeds next to TCP, medians of rounds; `outputs` has the output of the first round over UDP and over
+        shared memory."""
+        ratios = {speed.name: [] for speed in program.speeds}
+        for _ in range(rounds if program.speeds else 0):
+            outputs = outputs or [self.run(program, mode)[1] for mode in ("UDP", "shm")]
+            for speed in program.speeds:
+                over_tcp = figure(speed.figure, Run(self.build, program, [], speed).run().said())
+                ratios[speed.name].append([figure(speed.figure, said) / over_tcp for said in outputs])
+            outputs = []
+        medians = {name: [median(values) for values in zip(*found)] for name, found in ratios.items()}
+        return ", ".join(f"{name} {'; '.join(map(ratio_text, values))}" for name, values in medians.items())
+
+
+def ratio_text(ratio):
+    return f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
 
 
 def is_ours(stack):
@@ -340,8 +347,8 @@ def memcheck_settings():
     return "\n".join(lines)
 
 
-def page(rows):
-    """The page for the results of a run."""
+def page(rows, rounds):
+    """The page for the results of a run, whose speeds are medians of `rounds` rounds."""
     table = "\n".join("| " + " | ".join(row) + " |" for row in [COLUMNS, ["---"] * len(COLUMNS), *rows])
     return f"""# Compatibility
 
@@ -353,7 +360,8 @@ The columns UDP, shm and 1 % loss have the seconds of a run over UDP sockets, ov
 each side loses one packet in a hundred in each direction. The column *checked* has the packets of a run, as both sides
 captured them, in which `roce check` found no violation. The column *valgrind* has the processes of a run under valgrind, in
 which no error is one of softroce (`tools/ci.sh zoo --memcheck`). Speeds are those that the program prints, next to the same program
-over TCP in the same minute: more is better for a bandwidth, less for a latency. [Programs that were run](DROPIN.md) has more.
+over TCP in the same minute, medians of {rounds} rounds in turns (`tools/ci.sh zoo --rounds {rounds}`): more is better for a bandwidth,
+less for a latency. [Programs that were run](DROPIN.md) has more.
 
 Not supported: programs that need raw packet queue pairs, DC transport, or memory of a graphics adapter; statically linked
 programs ([what does not work](DROPIN.md#what-does-not-work)). Of DAPL, `dtestx` is not in the table. Over librdmacm
@@ -410,8 +418,9 @@ Run under valgrind with settings that they do not need otherwise:
 """
 
 
-def run_all(zoo, chosen, kept):
-    """Runs programs. Returns the rows of the page by name, and the number of failures. `kept` has rows of earlier runs."""
+def run_all(zoo, chosen, kept, rounds):
+    """Runs programs, and those that print a speed in rounds. Returns the rows of the page by name, and the number of failures.
+    `kept` has rows of earlier runs."""
     rows, failures = {}, 0
 
     def failed(program, mode, failure):
@@ -441,7 +450,7 @@ def run_all(zoo, chosen, kept):
             print(f"{program.name}, {mode}: {cells[-1]}", flush=True)
         cells.append(kept[program.name][COLUMNS.index("valgrind")] if program.name in kept else "–")
         try:
-            cells.append(zoo.speed(program, outputs[:2]) if "fails" not in cells else "")
+            cells.append(zoo.speed(program, outputs[:2], rounds) if "fails" not in cells else "")
         except Failure as failure:
             cells.append(failed(program, "TCP", failure))
         if cells[-1]:
@@ -527,6 +536,7 @@ def main():
     parser.add_argument("--write", type=Path, help="write the page with the results")
     parser.add_argument("--packages", action="store_true", help="print the Debian packages that the programs need")
     parser.add_argument("--list", action="store_true", help="print the names of the programs")
+    parser.add_argument("--rounds", type=int, metavar="N", default=1, help="speeds are medians of N rounds in turns with TCP")
     parser.add_argument("--starts", type=int, metavar="N", help="run each program N times in one mode, and write no page")
     parser.add_argument("--load", type=int, metavar="N", default=0, help="busy processes beside the starts")
     parser.add_argument("--mode", choices=MODES, default="UDP", help="mode of the starts")
@@ -560,10 +570,10 @@ def main():
         elif arguments.memcheck:
             failures = memcheck_all(zoo, chosen, rows)
         else:
-            new, failures = run_all(zoo, chosen, rows)
+            new, failures = run_all(zoo, chosen, rows, arguments.rounds)
             rows.update(new)
     if arguments.write and not arguments.starts:
-        arguments.write.write_text(page([rows[program.name] for program in PROGRAMS if program.name in rows]))
+        arguments.write.write_text(page([rows[program.name] for program in PROGRAMS if program.name in rows], arguments.rounds))
     print(f"{len(chosen)} programs, {failures} failures, {time.monotonic() - start:.0f} s")
     return 1 if failures else 0
 

@@ -265,7 +265,7 @@ PROGRAMS = [
                  ["-E", "sleep", "-t", "tag_lat", "-s", "8", "-n", "2000", "-w", "200"],
                  speeds=[Speed("latency", UCX_LATENCY, environment=UCX_TCP)], loss=False,
                  note="; both sides sleep until an event"),
-    ucx_perftest("ucx_perftest, UD", "ud_verbs", ["-t", "tag_bw", "-s", "65536", "-n", "1000", "-w", "100"],
+    ucx_perftest("ucx_perftest, UD", "ud_verbs", ["-t", "tag_bw", "-s", "65536", "-n", "2000", "-w", "100"],
                  speeds=[Speed("bandwidth", UCX_BANDWIDTH, environment=UCX_TCP)], loss=False),
     ucx_perftest("ucx_perftest, memory on demand", "rc_verbs,ud_verbs:aux",
                  ["-t", "ucp_put_bw", "-s", "65536", "-n", "1000", "-w", "100"], loss=False,
