@@ -5,9 +5,9 @@
     tools/bench-profiles.py
     tools/bench-profiles.py --only 'UCX: `tag_bw`' --publish
 
-Runs tests of tools/bench-programs.py under `roce run` over UDP sockets while perf samples both sides, and prints the share
-of each part in the samples. Needs perf (Debian: linux-perf), and permission to sample the kernel.
-docs/PERFORMANCE.md has the results.
+Runs tests of tools/bench-programs.py under `roce run` over UDP sockets while perf samples both sides, and prints the
+share of each part in the samples. Needs perf (Debian: linux-perf), and permission to sample the kernel; rstream needs
+`unshare -n`. docs/PERFORMANCE.md has the results.
 """
 
 import importlib.util
@@ -30,7 +30,8 @@ PARTS = {
     "program and its libraries": ("", ""),
 }
 # A sample of a program of the tests or of a device's thread.
-SAMPLE = re.compile(r"\s*(?:ib_|ucx_|async|qperf|rstream|python|mpirun|orted|softroce)\S*.*?\s+[0-9a-f]+ (?P<symbol>.*) \((?P<thing>[^()]*)\)$")
+SAMPLE = re.compile(r"\s*(?:ib_|ucx_|async|qperf|rstream|python|mpirun|orted|softroce)\S*.*?"
+                    r"\s+[0-9a-f]+ (?P<symbol>.*) \((?P<thing>[^()]*)\)$")
 # perftest reads the clock for half a second before it begins.
 CLOCK = "[vdso]"
 TESTS = ["perftest: `ib_write_bw`, 64 B", "perftest: `ib_send_bw`, 4 KiB", "perftest: `ib_write_bw`, 64 KiB",

@@ -5,13 +5,12 @@
     tools/bench-programs.py --rounds 5
     tools/bench-programs.py --only UCX --json
 
-Debian's perftest, UCX, qperf, rstream and Open MPI run under `roce run`, over UDP sockets and through shared memory, in
-alternation with the alternative: `roce perf` with posted lists for perftest, perftest's own exchange of addresses for
-`-R`, TCP for UCX, qperf and rstream, the TCP transport of Open MPI, and bare UDP with the datagrams of a message (the example
-`datagrams`). `-R` needs
-127.0.0.1 for itself: `unshare -n`. Every program runs with its default options but for size, duration and transport. Rows
-are medians, ratios those of the rounds, and more than 1 is faster than the alternative. docs/PERFORMANCE.md has the
-results.
+Debian's perftest, UCX, qperf, rstream and Open MPI run under `roce run`, over UDP sockets and through shared memory,
+in alternation with the alternative: `roce perf` with posted lists for perftest, perftest's own exchange of addresses
+for `-R`, TCP for UCX, qperf and rstream, the TCP transport of Open MPI, and bare UDP with the datagrams of a message
+(the example `datagrams`). `-R` and rstream need 127.0.0.1 for themselves: `unshare -n`. Every program runs with its
+default options but for size, duration and transport. Rows are medians, ratios those of the rounds, and more than 1 is
+faster than the alternative. docs/PERFORMANCE.md has the results.
 """
 
 import json
@@ -316,11 +315,11 @@ TESTS = {
        for test in ("tag_bw", "stream_bw", "ucp_am_bw", "ucp_put_bw")
        for size, name, rate in ((64, "64 B", 60_000), (4 * KIB, "4 KiB", 40_000), (64 * KIB, "64 KiB", 8_000),
                                 (KIB * KIB, "1 MiB", 500))},
+    "UCX: `tag_bw` over UD, 64 KiB": ("ucx-rates", Ucx("tag_bw", 64 * KIB, 8_000, transports=UCX_ROCE_UD)),
+    "rsockets: `rstream`, 64 KiB": ("rsockets-rates", Rstream(64 * KIB, 8_000)),
     **{f"UCX: `{test}`, {name}": ("ucx-latencies", Ucx(test, size, rate))
        for test in ("tag_lat", "ucp_am_lat")
        for size, name, rate in ((64, "64 B", 30_000), (4 * KIB, "4 KiB", 20_000), (64 * KIB, "64 KiB", 3_000))},
-    "UCX: `tag_bw` over UD, 64 KiB": ("ucx-rates", Ucx("tag_bw", 64 * KIB, 8_000, transports=UCX_ROCE_UD)),
-    "rsockets: `rstream`, 64 KiB": ("rsockets-rates", Rstream(64 * KIB, 8_000)),
     # Over TCP each takes a millisecond.
     **{f"UCX: `ucp_get`, {name}": ("ucx-latencies", Ucx("ucp_get", size, 2_000))
        for size, name in ((64, "64 B"), (4 * KIB, "4 KiB"), (64 * KIB, "64 KiB"))},
@@ -342,8 +341,8 @@ TESTS = {
                                           (64 * KIB, "64 KiB", 8_000, FRAGMENTS_OF_64_KIB + "; 20"),
                                           (KIB * KIB, "1 MiB", 500, "8304/4112 " * 127 + "; 20"))},
 }
-ALTERNATIVES = {"perftest": "`roce perf`", "librdmacm": "without `-R`", "ucx": "TCP", "rsockets": "TCP", "asleep": "TCP", "mpi": "TCP",
-                "datagrams": "bare UDP"}
+ALTERNATIVES = {"perftest": "`roce perf`", "librdmacm": "without `-R`", "ucx": "TCP", "rsockets": "TCP",
+                "asleep": "TCP", "mpi": "TCP", "datagrams": "bare UDP"}
 
 
 def ports_of(kind):

@@ -253,13 +253,15 @@ class Zoo:
     def speed(self, program, outputs, rounds):
         """The cell for speeds next to TCP, medians of rounds; `outputs` has the output of the first round over UDP and over
         shared memory."""
+        if not program.speeds:
+            return ""
         ratios = {speed.name: [] for speed in program.speeds}
-        for _ in range(rounds if program.speeds else 0):
-            outputs = outputs or [self.run(program, mode)[1] for mode in ("UDP", "shm")]
+        for number in range(rounds):
+            if number > 0:
+                outputs = [self.run(program, mode)[1] for mode in ("UDP", "shm")]
             for speed in program.speeds:
                 over_tcp = figure(speed.figure, Run(self.build, program, [], speed).run().said())
                 ratios[speed.name].append([figure(speed.figure, said) / over_tcp for said in outputs])
-            outputs = []
         medians = {name: [median(values) for values in zip(*found)] for name, found in ratios.items()}
         return ", ".join(f"{name} {'; '.join(map(ratio_text, values))}" for name, values in medians.items())
 
@@ -347,8 +349,8 @@ def memcheck_settings():
     return "\n".join(lines)
 
 
-def page(rows, rounds):
-    """The page for the results of a run, whose speeds are medians of `rounds` rounds."""
+def page(rows):
+    """The page for the results of a run."""
     table = "\n".join("| " + " | ".join(row) + " |" for row in [COLUMNS, ["---"] * len(COLUMNS), *rows])
     return f"""# Compatibility
 
@@ -360,8 +362,8 @@ The columns UDP, shm and 1 % loss have the seconds of a run over UDP sockets, ov
 each side loses one packet in a hundred in each direction. The column *checked* has the packets of a run, as both sides
 captured them, in which `roce check` found no violation. The column *valgrind* has the processes of a run under valgrind, in
 which no error is one of softroce (`tools/ci.sh zoo --memcheck`). Speeds are those that the program prints, next to the same program
-over TCP in the same minute, medians of {rounds} rounds in turns (`tools/ci.sh zoo --rounds {rounds}`): more is better for a bandwidth,
-less for a latency. [Programs that were run](DROPIN.md) has more.
+over TCP in the same minute, of one run each, or medians with `--rounds N`: more is better for a bandwidth, less for a latency.
+[Programs that were run](DROPIN.md) has more.
 
 Not supported: programs that need raw packet queue pairs, DC transport, or memory of a graphics adapter; statically linked
 programs ([what does not work](DROPIN.md#what-does-not-work)). Of DAPL, `dtestx` is not in the table. Over librdmacm
@@ -557,6 +559,8 @@ def main():
     if arguments.packages:
         print(*sorted({package for program in chosen for package in program.packages}))
         return 0
+    if arguments.rounds < 1:
+        parser.error(f"--rounds {arguments.rounds}: expected at least 1")
     if not arguments.roce:
         parser.error("--roce is missing")
     if "ZOO_NAMESPACE" not in os.environ:
@@ -573,7 +577,7 @@ def main():
             new, failures = run_all(zoo, chosen, rows, arguments.rounds)
             rows.update(new)
     if arguments.write and not arguments.starts:
-        arguments.write.write_text(page([rows[program.name] for program in PROGRAMS if program.name in rows], arguments.rounds))
+        arguments.write.write_text(page([rows[program.name] for program in PROGRAMS if program.name in rows]))
     print(f"{len(chosen)} programs, {failures} failures, {time.monotonic() - start:.0f} s")
     return 1 if failures else 0
 

@@ -121,8 +121,8 @@ impl UdpPort {
         let share = |(receiver, _): &(PreparedSocket, _)| {
             receiver.socket.set_reuse_port(true).map_err(os("SO_REUSEPORT"))
         };
-        // The first socket is bound before it shares the address, so that no other socket may have it. To close it and
-        // bind another fails whenever a process starts in between, which inherits it for a moment.
+        // The first socket is bound before it shares the address, which fails if another socket has the address. It stays
+        // open: a process that starts inherits it for a moment, in which a second attempt to bind would fail.
         let first = Self::prepare(config)?;
         let claim = NameLease::whole(ip).map_err(|source| match source.kind() {
             io::ErrorKind::AddrInUse => OpenError::in_use(ip),
