@@ -373,6 +373,7 @@ impl Burst {
     }
 
     /// Returns the datagrams, one after the other.
+    #[inline]
     pub fn data(&self) -> &[u8] {
         self.buffer.part(0..self.used)
     }

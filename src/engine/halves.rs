@@ -112,6 +112,7 @@ impl Halves {
     }
 
     /// Whether a request packet may be sent in this state of the send queue.
+    #[inline]
     pub(crate) fn may_transmit(&self, state: SendState) -> bool {
         self.send.as_ref().is_some_and(|send| for_sender!(send, s => s.may_transmit(state)))
     }

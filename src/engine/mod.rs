@@ -613,6 +613,7 @@ impl Engine {
     }
 
     /// Returns the next completion and its queue.
+    #[inline]
     pub fn poll_completion(&mut self) -> Option<(CqId, Completion)> {
         self.shared.outputs.completions.pop_front()
     }
@@ -733,6 +734,7 @@ impl Engine {
         !out.is_empty()
     }
 
+    #[inline]
     fn update_readiness(&mut self, slot: usize) {
         update_readiness(&mut self.qps, &mut self.ready, &mut self.timers, slot);
     }
@@ -765,6 +767,7 @@ fn write_out(qps: &mut QpTable, turn: &EpochGuard<'_>, slot: usize) {
 }
 
 /// Updates the list of ready queue pairs and the timers after an input for the queue pair in `slot`.
+#[inline]
 fn update_readiness(
     qps: &mut QpTable,
     ready: &mut VecDeque<usize>,

@@ -231,6 +231,7 @@ impl QpCap {
     }
 
     /// Checks a send request against these limits and returns the length of its message.
+    #[inline]
     pub(crate) fn check_send(&self, request: &SendRequest) -> Result<u32, PostError> {
         match &request.data {
             SendData::Sges(sges) if sges.len() > self.max_send_sge as usize => {

@@ -502,11 +502,13 @@ impl QueuePair {
     // ---- sending ----
 
     /// Whether there may be packets to send.
+    #[inline]
     pub(crate) fn wants_to_send(&self) -> bool {
         self.halves.responder().is_some_and(Responder::has_pending_tx) || self.wants_to_request()
     }
 
     /// Whether there may be a request to send.
+    #[inline]
     pub(crate) fn wants_to_request(&self) -> bool {
         let may_request = || {
             self.waiting.is_none() || self.halves.requester().is_some_and(Requester::has_rerequests)
@@ -535,6 +537,7 @@ impl QueuePair {
         }
     }
 
+    #[inline]
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let recovery = self.halves.requester().and_then(Requester::deadline);
         match (recovery, self.pacer.waits_until()) {

@@ -146,6 +146,7 @@ impl QpTable {
     }
 
     /// Returns a queue pair and its slot.
+    #[inline]
     pub(crate) fn find_mut(&mut self, qpn: Qpn) -> Option<(usize, &mut QueuePair)> {
         let (slot, _) = self.locate(qpn)?;
         Some((slot, self.get_mut(slot)?))

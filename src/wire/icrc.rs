@@ -99,6 +99,7 @@ impl Flow {
 
     /// Writes the ICRC to the last four bytes of a datagram that leaves with identification `id` and DF set. Does
     /// nothing to a datagram of less than four bytes.
+    #[inline]
     pub fn seal(&self, id: u16, datagram: &mut [u8]) {
         if let Some((covered, icrc)) = datagram.split_last_chunk_mut::<ICRC_LEN>() {
             *icrc = self.compute(Ipv4Fields { id, dont_fragment: true }, covered).to_le_bytes();
@@ -193,6 +194,7 @@ pub fn of_datagram(ip_packet: &[u8], ip: &IpDatagram<'_>) -> Option<(u32, u32)> 
 }
 
 /// Continues a CRC over a datagram without its ICRC.
+#[inline]
 fn over_datagram(crc: u32, datagram: &[u8]) -> u32 {
     let Some((bth, rest)) = datagram.split_first_chunk() else {
         return crc32(crc, datagram);

@@ -68,6 +68,7 @@ impl CongestionControl for LossWindow {
         self.cwnd
     }
 
+    #[inline]
     fn on_ack(&mut self, now: Instant, ack: Ack) {
         if let Some(round_trip) = ack.round_trip {
             self.measure(now, round_trip);

@@ -156,6 +156,7 @@ impl Requester {
     }
 
     /// Returns whether there may be a packet to send.
+    #[inline]
     pub(crate) fn may_transmit(&self, state: SendState) -> bool {
         if self.recovery.is_waiting() {
             return false;
