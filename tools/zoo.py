@@ -388,16 +388,14 @@ What programs do on any adapter, and surprises here:
 - Open MPI 5 with UCX: one-sided operations end with "remote access error". The strong fence of UCX reads 8 bytes with a key,
   which is 0xff for adapters other than NVIDIA's, and no adapter has that key. `UCX_FENCE_MODE=weak` leaves that out.
 - `ucx_perftest` waits forever if its peer ends before both are connected, over TCP too, and ends with `SIGABRT` later.
-- Speeds below that of TCP. `ucx_perftest` over UD: UCX cuts a message into datagrams of 4 KiB and hands over each by itself,
-  so that each is a system call at both ends; half of the time passes in those calls (perf, with 8000 messages: 0.5 to 0.7 of
-  TCP; the run here is shorter and has the start in it). Over RC, which UCX prefers, a message leaves in bursts. `rstream`
-  writes 64 KiB a call, and TCP moves such streams 1.6 times as fast as bare UDP ([limits of UDP](PERFORMANCE.md#programs-of-other-projects)); a quarter of the
-  time, and over shared memory 37 %, it compares bytes. The latencies of `qperf` and of `ucx_perftest`
-  asleep are those of waking up processes that sleep until an event, over TCP as here. A thread that blocks in
-  `ibv_get_cq_event` polls for 50 µs before it sleeps. The row of `qperf` was measured before that: its latency is half over
-  UDP, and a quarter over shared memory ([programs that sleep](PERFORMANCE.md#programs-of-other-projects)). UCX sleeps in
-  `epoll_wait`, so each message wakes a thread of the device and then the process, until that thread polls too: in runs as
-  short as this one its latency is 0.5 to 5.5 times that of TCP.
+- Speeds below that of TCP. Over UDP sockets these programs spend two thirds to four fifths of their CPU time in the
+  kernel, in the calls that send and receive datagrams ([profiles](PERFORMANCE.md#programs-of-other-projects)).
+  `ucx_perftest` over RC announces a message of 64 KiB with a SEND, the receiver READs it, and another SEND releases it.
+  Over UD UCX cuts a message into datagrams of 4 KiB and hands over each by itself, and two or three leave in one call.
+  `rstream` writes 64 KiB a call, and TCP moves such streams 1.6 times as fast as bare UDP; a quarter of the time, and
+  over shared memory 37 %, it compares bytes. `ucx_perftest` asleep sleeps in `epoll_wait`, so each message wakes a
+  thread of the device and then the process, until that thread polls too: in runs as short as this one its latency is
+  0.5 to 5.5 times that of TCP.
 - Beside eight busy processes (`tools/zoo.py --starts 20 --load 8`) all of 20 starts of Ceph ended well, after 29 to 33 s, and
   all of NIXL, after 2 to 27 s. NIXL polls under a spin lock: a thread that loses its processor there leaves the others
   spinning for a time slice of the busy processes.
