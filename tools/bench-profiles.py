@@ -3,11 +3,12 @@
 
     CARGO_PROFILE_RELEASE_STRIP=none cargo build --release
     tools/bench-profiles.py
+    tools/bench-profiles.py --via shm
     tools/bench-profiles.py --only 'UCX: `tag_bw`' --publish
 
-Runs tests of tools/bench-programs.py under `roce run` over UDP sockets while perf samples both sides, and prints the
-share of each part in the samples. Needs perf (Debian: linux-perf), and permission to sample the kernel; rstream needs
-`unshare -n`. docs/PERFORMANCE.md has the results.
+Runs tests of tools/bench-programs.py under `roce run` while perf samples both sides, and prints the share of each part in
+the samples: over UDP sockets, or with --via shm over shared memory those that gain least there. Needs perf (Debian:
+linux-perf), and permission to sample the kernel; rstream needs `unshare -n`. docs/PERFORMANCE.md has the results.
 """
 
 import importlib.util
@@ -39,6 +40,9 @@ TESTS = ["perftest: `ib_write_bw`, 64 B", "perftest: `ib_send_bw`, 4 KiB", "perf
                "UCX: `tag_lat`, 64 B", "UCX: `tag_lat`, 64 KiB", "UCX: `stream_bw`, 64 KiB", "UCX: `tag_bw` over UD, 64 KiB",
                "rsockets: `rstream`, 64 KiB", "asleep: `qperf rc_lat`, 1 B", "asleep: UCX `tag_lat`, `-E sleep`, 64 B",
                "Open MPI: ring, 4 KiB", "Open MPI: ring, 64 KiB"]
+# Over shared memory: at most twice as fast as over TCP.
+SHM_TESTS = ["UCX: `tag_bw`, 1 MiB", "UCX: `stream_bw`, 64 KiB", "UCX: `tag_bw` over UD, 64 KiB",
+             "rsockets: `rstream`, 64 KiB", "Open MPI: ring, 64 KiB"]
 
 
 def programs():
@@ -71,14 +75,14 @@ def samples(file):
     return found
 
 
-def profiled(test, seconds):
+def profiled(test, via, seconds):
     """Runs the test while `perf record` samples the machine. Returns the samples of the programs."""
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/samples"
         record = subprocess.Popen(["perf", "record", "-q", "-a", "-F", "997", "-o", file, "sleep", "1000000"],
                                   stderr=subprocess.DEVNULL)
         try:
-            test.of_program("udp", seconds)
+            test.of_program(via, seconds)
         finally:
             record.terminate()
             record.wait()
@@ -87,17 +91,21 @@ def profiled(test, seconds):
 
 def main():
     module = programs()
-    turns, options = Turns({name: module.TESTS[name] for name in TESTS}, 3.0), parser(__doc__)
+    turns, options = Turns({name: module.TESTS[name] for name in dict.fromkeys(TESTS + SHM_TESTS)}, 3.0), parser(__doc__)
     turns.add_to(options)
+    options.add_argument("--via", choices=["udp", "shm"], default="udp", help="port of the devices")
     options = options.parse_args()
+    names = [name for name in turns.chosen(options) if name in (TESTS if options.via == "udp" else SHM_TESTS)]
+    if not names:
+        fail(f"no test over {options.via} begins with '{options.only}'")
     built_roce()
     table = Table(*((f"{part}, %", 0) for part in PARTS))
-    for name in turns.chosen(options):
-        found = sum((profiled(module.TESTS[name][1], options.seconds) for _ in range(options.rounds)), Counter())
+    for name in names:
+        found = sum((profiled(module.TESTS[name][1], options.via, options.seconds) for _ in range(options.rounds)), Counter())
         table.add(name, *(100 * found[part] / found.total() for part in PARTS))
     table.print()
     if options.publish:
-        publish({"profiles": table}, options.rounds)
+        publish({"profiles" if options.via == "udp" else "profiles-shm": table}, options.rounds)
 
 
 if __name__ == "__main__":
