@@ -6,9 +6,9 @@
 //! similar reason (`NET_IP_ALIGN`).
 //!
 //! The first payload is in the middle of a page. Linux builds a datagram some 44 bytes behind the start of a page, and
-//! programs often register whole pages. A processor takes a load for one of what it has just stored if the last 12 bits of
-//! the addresses agree, and waits (4 KiB aliasing), so a copy between memories that begin at nearly the same offset in a
-//! page is slow. `roce perf send-lat -s 4096` over UDP took 6.6 µs with the payload 64 bytes behind the start of a page, and
+//! programs often register whole pages. Processors take a load for one of what they have just stored if the last 12 bits of
+//! the addresses agree, and wait (4 KiB aliasing), so a copy between memories that begin at nearly the same offset in a page
+//! is slow. `roce perf send-lat -s 4096` over UDP took 6.6 µs with the payload 64 bytes behind the start of a page, and
 //! 5.4 µs with 76, 128, 256, 1024 or 2048 (AMD EPYC, Zen 4).
 
 use std::ops::{Deref, DerefMut, Range};
