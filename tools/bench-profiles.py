@@ -40,7 +40,7 @@ TESTS = ["perftest: `ib_write_bw`, 64 B", "perftest: `ib_send_bw`, 4 KiB", "perf
                "UCX: `tag_lat`, 64 B", "UCX: `tag_lat`, 64 KiB", "UCX: `stream_bw`, 64 KiB", "UCX: `tag_bw` over UD, 64 KiB",
                "rsockets: `rstream`, 64 KiB", "asleep: `qperf rc_lat`, 1 B", "asleep: UCX `tag_lat`, `-E sleep`, 64 B",
                "Open MPI: ring, 4 KiB", "Open MPI: ring, 64 KiB"]
-# Over shared memory: at most twice as fast as over TCP.
+# Over shared memory: one of each kind of those that are at most twice as fast as over TCP.
 SHM_TESTS = ["UCX: `tag_bw`, 1 MiB", "UCX: `stream_bw`, 64 KiB", "UCX: `tag_bw` over UD, 64 KiB",
              "rsockets: `rstream`, 64 KiB", "Open MPI: ring, 64 KiB"]
 

@@ -389,7 +389,7 @@ What programs do on any adapter, and surprises here:
   which is 0xff for adapters other than NVIDIA's, and no adapter has that key. `UCX_FENCE_MODE=weak` leaves that out.
 - `ucx_perftest` waits forever if its peer ends before both are connected, over TCP too, and ends with `SIGABRT` later.
 - Speeds below that of TCP. Over UDP sockets these programs spend two thirds to four fifths of their CPU time in the
-  kernel, in the calls that send and receive datagrams ([profiles](PERFORMANCE.md#programs-of-other-projects)).
+  kernel ([profiles](PERFORMANCE.md#programs-of-other-projects), which has some over shared memory too).
   `ucx_perftest` over RC announces a message of 64 KiB with a SEND, the receiver READs it, and another SEND releases it.
   Over UD UCX cuts a message into datagrams of 4 KiB and hands over each by itself, and two or three leave in one call.
   `rstream` writes 64 KiB a call, and TCP moves such streams 1.6 times as fast as bare UDP; a quarter of the time, and

@@ -5,11 +5,9 @@
 //! that is not, with `rep movsb` more than with other instructions. Linux shifts Ethernet frames by two bytes for a
 //! similar reason (`NET_IP_ALIGN`).
 //!
-//! The first payload is in the middle of a page. Linux builds a datagram some 44 bytes behind the start of a page, and
-//! programs often register whole pages. Processors take a load for one of what they have just stored if the last 12 bits of
-//! the addresses agree, and wait (4 KiB aliasing), so a copy between memories that begin at nearly the same offset in a page
-//! is slow. `roce perf send-lat -s 4096` over UDP took 6.6 µs with the payload 64 bytes behind the start of a page, and
-//! 5.4 µs with 76, 128, 256, 1024 or 2048 (AMD EPYC, Zen 4).
+//! The first payload is in the middle of a page. Linux builds a datagram near the start of a page, programs often register
+//! whole pages, and copies between memories that begin at nearly the same offset in a page are slow (4 KiB aliasing).
+//! `docs/design/memory.md` has the figures.
 
 use std::ops::{Deref, DerefMut, Range};
 
