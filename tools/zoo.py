@@ -523,10 +523,14 @@ def download(pip, package, folder):
 
 
 def enter_namespace():
-    """Starts this script again in namespaces of its own for the network and for processes."""
+    """Starts this script again in namespaces of its own for the network and for processes.
+
+    Ports that Linux chooses for connections are behind those at which programs listen (`dtest`: 45248). Otherwise one of
+    an earlier program, in TIME_WAIT, can be that of a server.
+    """
     user = [] if os.geteuid() == 0 else ["--map-root-user"]
-    unshare = ["unshare", *user, "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
-               'ip link set lo up; exec "$@"', "zoo"]
+    inside = 'ip link set lo up && echo 49152 60999 >/proc/sys/net/ipv4/ip_local_port_range && exec "$@"'
+    unshare = ["unshare", *user, "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", inside, "zoo"]
     os.execvpe("unshare", [*unshare, sys.executable, *sys.argv], {**os.environ, "ZOO_NAMESPACE": "1"})
 
 
