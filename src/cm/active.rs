@@ -74,7 +74,6 @@ impl Agent {
             deadline: None,
             is_destroyed: false,
             is_ended: false,
-            has_confirmed: false,
         };
         let req = self.req(&conn, &connect);
         let bytes = datagram(&Message {

@@ -9,6 +9,7 @@ use crate::psn::Psn;
 use crate::time::Instant;
 use crate::wire::cm::{Body, CommId, Message, ServiceId};
 
+use super::confirmations::Confirmations;
 use super::conn::Role;
 use super::counters::Counters;
 use super::error::Error;
@@ -35,8 +36,7 @@ pub struct Agent {
     random: ChaCha12Rng,
     /// Upper half of transaction IDs.
     number: u32,
-    /// Number of connections in TIMEWAIT after a DREP of this side.
-    pub(super) confirmed: usize,
+    pub(super) confirmations: Confirmations,
 }
 
 impl Agent {
@@ -52,7 +52,7 @@ impl Agent {
             outputs: Outputs::default(),
             number: random.next_u32(),
             random,
-            confirmed: 0,
+            confirmations: Confirmations::default(),
         }
     }
 

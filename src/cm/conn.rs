@@ -97,8 +97,6 @@ pub(super) struct Conn {
     pub(super) is_destroyed: bool,
     /// Whether the consumer has the event `Disconnected` or `Rejected`.
     pub(super) is_ended: bool,
-    /// Whether TIMEWAIT follows a DREP of this side, so that a copy of the peer's DREQ has an answer.
-    pub(super) has_confirmed: bool,
 }
 
 impl Conn {

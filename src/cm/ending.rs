@@ -1,6 +1,6 @@
 //! Ends of connections: REJ, DREQ, DREP, TIMEWAIT, and timeouts.
 
-use crate::engine::MadPath;
+use crate::engine::{MadPath, OutgoingMad};
 use crate::time::Instant;
 use crate::wire::cm::{Body, Dreq, Guid, Ids, Info, Message, Rej};
 
@@ -94,20 +94,16 @@ impl Agent {
         }
     }
 
-    /// Sends the DREP of each connection in TIMEWAIT again, before the process ends: copies of a DREQ that arrive later have
-    /// no answer, and a peer repeats it for a minute.
-    pub fn repeat_confirmations(&mut self) {
-        for id in self.conns.ids() {
-            if let Some(conn) = self.conns.get(id).filter(|conn| conn.has_confirmed) {
-                let drep = message(conn.transaction_id, Body::Drep(conn.ids()), &[]);
-                self.outputs.answer(conn.mad_path(), &drep);
-            }
-        }
+    /// Sends what is queued twice, and the DREPs of the last seconds twice more, before the process ends: nobody repeats its
+    /// messages afterwards, or answers a copy of a DREQ, which a peer repeats for a minute.
+    pub fn repeat_last_messages(&mut self, now: Instant) {
+        self.outputs.mads.extend(self.confirmations.take(now));
+        self.outputs.repeat();
     }
 
-    /// Returns whether [`repeat_confirmations`](Self::repeat_confirmations) sends a message.
+    /// Returns whether [`repeat_last_messages`](Self::repeat_last_messages) may have DREPs to send.
     pub fn has_confirmations(&self) -> bool {
-        self.confirmed > 0
+        !self.confirmations.is_empty()
     }
 
     /// Returns whether the consumer has not got the event of a request.
@@ -222,7 +218,9 @@ impl Agent {
             State::Timewait => {
                 self.outputs.counters.duplicates += 1;
                 let drep = message(original.transaction_id, Body::Drep(conn.ids()), &[]);
-                self.outputs.answer(conn.mad_path(), &drep);
+                let path = conn.mad_path();
+                self.confirmations.push(now, OutgoingMad { path, bytes: datagram(&drep) });
+                self.outputs.answer(path, &drep);
             }
             _ => self.outputs.counters.duplicates += 1,
         }
@@ -343,10 +341,10 @@ impl Agent {
 
     fn send_drep(&mut self, now: Instant, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
-        conn.has_confirmed = true;
-        self.confirmed += 1;
         let drep = message(conn.transaction_id, Body::Drep(conn.ids()), &[]);
-        self.outputs.send(conn.mad_path(), datagram(&drep));
+        let (path, bytes) = (conn.mad_path(), datagram(&drep));
+        self.confirmations.push(now, OutgoingMad { path, bytes: bytes.clone() });
+        self.outputs.send(path, bytes);
         self.enter_timewait(now, id);
     }
 
@@ -380,7 +378,6 @@ impl Agent {
         self.leave_backlog(id);
         let Some(conn) = self.conns.get_mut(id) else { return };
         conn.state = State::Idle;
-        self.confirmed -= usize::from(std::mem::take(&mut conn.has_confirmed));
         let (peer, qpn) = (conn.peer.take(), conn.local.qpn);
         self.conns.forget_first_packet(id, qpn);
         if let Some(peer) = peer {

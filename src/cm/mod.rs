@@ -22,6 +22,7 @@
 mod active;
 mod agent;
 mod attr;
+mod confirmations;
 mod conn;
 mod counters;
 mod ending;

@@ -35,6 +35,12 @@ impl Outputs {
         }
     }
 
+    /// Queues everything that is queued a second time.
+    pub(super) fn repeat(&mut self) {
+        let copies = self.mads.clone();
+        self.mads.extend(copies);
+    }
+
     /// Whether another answer fits.
     pub(super) fn has_room(&self) -> bool {
         self.mads.len() < MAX_ANSWERS

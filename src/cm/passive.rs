@@ -324,7 +324,6 @@ fn passive(
         deadline: None,
         is_destroyed: false,
         is_ended: false,
-        has_confirmed: false,
     }
 }
 

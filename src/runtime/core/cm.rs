@@ -79,8 +79,8 @@ impl Core {
         }
     }
 
-    /// Ends every connection with the message that its state requires, at the end of the process. The last message of
-    /// connections that have ended is sent again, since it may have been lost.
+    /// Ends every connection with the message that its state requires, at the end of the process. These messages, and the
+    /// last ones of connections that have ended, are repeated now, since they may be lost.
     pub(crate) fn end_connections(&mut self, now: Instant) {
         let Some(cm) = &mut self.cm.cm else { return };
         while let Some(request) = cm.early.take_any() {
@@ -90,7 +90,7 @@ impl Core {
             cm.events.remove(conn);
             cm.agent.destroy(now, conn);
         }
-        cm.agent.repeat_confirmations();
+        cm.agent.repeat_last_messages(now);
         self.run_agent(now);
     }
 
