@@ -94,8 +94,8 @@ impl Agent {
         }
     }
 
-    /// Sends what is queued twice, and the DREPs of the last seconds twice more, before the process ends: nobody repeats its
-    /// messages afterwards, or answers a copy of a DREQ, which a peer repeats for a minute.
+    /// Sends what is queued twice, and the DREPs of the last seconds twice more, before the process ends. After that no
+    /// thread repeats a message or answers a DREQ, which a peer repeats for a minute.
     pub fn repeat_last_messages(&mut self, now: Instant) {
         self.outputs.mads.extend(self.confirmations.take(now));
         self.outputs.repeat();

@@ -45,7 +45,7 @@ fn dreps_of_the_last_seconds_are_sent_again_at_the_end_of_the_process() {
     }
 }
 
-/// Nobody repeats a message after the end of the process.
+/// No thread repeats a message after the end of the process.
 #[test]
 fn last_messages_of_a_process_are_sent_twice() {
     let states = [(State::Established, "DREQ"), (State::ReqRcvd, "REJ"), (State::ReqSent, "REJ")];
