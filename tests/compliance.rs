@@ -18,8 +18,10 @@ use sources::{read, root, sources};
 const PAGE: &str = "docs/COMPLIANCE.md";
 
 /// Pages with states and transitions, and the folders of the tests that they name.
-const DESIGN: [(&str, &str); 2] =
-    [("docs/design/core.md", "tests"), ("docs/design/connection-manager.md", "tests/cm")];
+const DESIGN: [(&str, &[&str]); 2] = [
+    ("docs/design/core.md", &["tests/packets", "tests"]),
+    ("docs/design/connection-manager.md", &["tests/cm"]),
+];
 
 /// Table of mutations.
 const MUTATIONS: &str = "tests/mutations.toml";
@@ -91,14 +93,17 @@ fn compliance_page_lists_a_test_or_a_reason_for_every_statement() {
 /// Pages with state machines name a test for each transition.
 #[test]
 fn design_pages_name_existing_tests() {
-    for (page, folder) in DESIGN {
+    for (page, folders) in DESIGN {
         let text = read(page);
-        let file_of = |file: &str| format!("{folder}/{file}.rs");
+        let file_of = |name: &str| {
+            let mut files = folders.iter().map(|folder| format!("{folder}/{name}.rs"));
+            files.find(|file| root().join(file).exists())
+        };
         let named = text.split('`').skip(1).step_by(2).filter_map(|code| code.split_once("::"));
-        let named: Vec<_> = named.filter(|(file, _)| root().join(file_of(file)).exists()).collect();
+        let named: Vec<_> = named.filter_map(|(file, name)| Some((file_of(file)?, name))).collect();
         assert!(named.len() > 20, "{page} names {} tests", named.len());
-        let is_test = |(file, name): &&(&str, &str)| {
-            let source = read(&file_of(file));
+        let is_test = |(file, name): &&(String, &str)| {
+            let source = read(file);
             let before = source.split_once(&format!("\nfn {name}(")).map(|(before, _)| before);
             before.is_some_and(|before| before.ends_with("#[test]"))
         };
@@ -119,7 +124,9 @@ fn mutations_name_existing_texts_and_tests() {
             wrong.push(format!("{file} has this text {found} times, expected 1:\n{whole}"));
         }
         let names_it = |id: &String| shown.get(id).is_some_and(|tests| tests.contains(&test));
-        let is_transition = statements.is_empty() && design.contains(&format!("`{test}`"));
+        // The pages name tests without the program they are in.
+        let in_program = test.split_once("::").map_or("", |(_, name)| name);
+        let is_transition = statements.is_empty() && design.contains(&format!("`{in_program}`"));
         if !is_transition && (statements.is_empty() || !statements.iter().all(names_it)) {
             wrong.push(format!("{test} does not show {statements:?}"));
         }
@@ -287,7 +294,7 @@ fn shown() -> BTreeMap<String, Vec<String>> {
     shown
 }
 
-/// Returns the module of a file: `tests/rc_reads.rs` is `rc_reads`, `src/wire/bth.rs` is `wire::bth`.
+/// Returns the module of a file: `tests/packets/rc_reads.rs` is `packets::rc_reads`, `src/wire/bth.rs` is `wire::bth`.
 fn module(file: &str) -> String {
     let path = file.strip_suffix(".rs").unwrap();
     let path = path.strip_suffix("/mod").unwrap_or(path);

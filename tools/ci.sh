@@ -95,7 +95,7 @@ features() {
 tests() {
     cargo test --workspace --features softroce/futures
     # The longest message there is: it takes 2 GiB of memory.
-    cargo test --workspace --features softroce/futures --test rc_responder -- --ignored
+    cargo test --workspace --features softroce/futures --test packets -- --ignored
     cargo test --package softroce --no-default-features --lib
 }
 

@@ -17,9 +17,7 @@ LEAVE_OUT=(--exclude 'src/wire/cm/**' --exclude '**/tests.rs' --exclude-re 'fmt|
     --exclude-re 'replace more_middles -> u32 with 0'
     # Only with the feature `runtime` memory goes away while a message arrives: tests/verbs/memory.rs.
     --exclude-re 'mark_faulted')
-TESTS=(counters hostile_peers merged_packets peer_buffer psn_wraparound qp_lifecycle qp_pacing qp_states rc_packets
-    rc_placement rc_reads rc_recovery rc_refusals rc_reorder rc_replay rc_requester rc_responder rc_retries srq uc_receiver uc_sender
-    ud unreliable_packets vectors windows xrc)
+TESTS=(packets vectors)
 # These take longer than all the others together, and look for other mistakes.
 SLOW=(mem:: port:: engine::transitions is_handled are_handled random_headers random_bytes)
 
