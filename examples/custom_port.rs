@@ -124,6 +124,7 @@ impl Control for UnixPort {
             link_mtu: 4200,
             gso: true,
             max_burst_segments: MAX_BURST_SEGMENTS,
+            max_batch_bytes: usize::MAX,
             gro: true,
             receive_buffer: 64 << 10,
             sees_ip_header: true,

@@ -281,6 +281,8 @@ class Datagrams:
     program: Ucx | Mpi
     # As the example `datagrams` takes them: sizes of UDP payloads, with those of acknowledgements.
     exchange: str
+    # Messages of an exchange.
+    messages: int = 1
 
     @property
     def is_latency(self):
@@ -292,7 +294,7 @@ class Datagrams:
     def of_alternative(self, _, seconds):
         took = float(run("cargo", "run", "--release", "--quiet", "--package", "softroce-tools", "--example", "datagrams", "--",
                          str(seconds), self.exchange))
-        return took if self.is_latency else 1 / took
+        return took if self.is_latency else self.messages / took
 
 
 LISTS = "-l 512 -t 1024"
@@ -335,6 +337,11 @@ TESTS = {
     "datagrams: Open MPI, ring, 64 KiB": ("datagrams-latencies", Datagrams(Mpi(64 * KIB), FRAGMENTS_OF_64_KIB + " 20")),
     # A SEND announces the memory, a READ copies it, and another SEND releases it.
     "datagrams: Open MPI, ring, 1 MiB": ("datagrams-latencies", Datagrams(Mpi(KIB * KIB), f"76 36; 32 20; {READ_OF_1_MIB}")),
+    # Messages without a pause: 2 MiB of them, then an acknowledgement. That is half of the socket's buffer.
+    **{f"datagrams: `tag_bw`, {name}": ("datagrams-rates", Datagrams(Ucx("tag_bw", size, rate), message * count + "; 20", count))
+       for size, name, rate, message, count in ((4 * KIB, "4 KiB", 40_000, "4140/4112 ", 512),
+                                                (64 * KIB, "64 KiB", 8_000, "61680/4112 4116 ", 32),
+                                                (KIB * KIB, "1 MiB", 500, READ_OF_1_MIB + " ", 2))},
     # A stream waits for the acknowledgement of each message.
     **{f"datagrams: `stream_bw`, {name}": ("datagrams-rates", Datagrams(Ucx("stream_bw", size, rate), exchange))
        for size, name, rate, exchange in ((4 * KIB, "4 KiB", 40_000, "4140/4112; 20"),

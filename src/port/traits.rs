@@ -279,6 +279,9 @@ pub struct PortInfo {
     /// Maximum number of segments in a burst, up to [`MAX_BURST_SEGMENTS`](crate::net::MAX_BURST_SEGMENTS). The host
     /// does not split a burst of more, so it costs a send for each.
     pub max_burst_segments: usize,
+    /// Bytes after which no further burst is built for a call of [`Datapath::transmit`]; `usize::MAX` if each call costs
+    /// more than the peer gains when it can process the first burst earlier.
+    pub max_batch_bytes: usize,
     /// Whether received datagrams may come merged.
     pub gro: bool,
     /// Bytes that may wait to be received at an address, as the kernel counts them: more than the

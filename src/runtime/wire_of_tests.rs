@@ -113,6 +113,7 @@ impl Control for TestPort {
             link_mtu: 65_536,
             gso: true,
             max_burst_segments: MAX_BURST_SEGMENTS,
+            max_batch_bytes: usize::MAX,
             gro: true,
             receive_buffer: 1 << 20,
             sees_ip_header: false,

@@ -231,6 +231,7 @@ impl<P: Port> Control for PacketPort<P> {
         PortInfo {
             gso: self.framer.gso,
             max_burst_segments: MAX_BURST_SEGMENTS,
+            max_batch_bytes: usize::MAX,
             gro: true,
             receive_buffer: self.sockets.receive_buffer(),
             sees_ip_header: true,

@@ -387,6 +387,7 @@ impl Control for SimPort {
             link_mtu: self.config.link_mtu,
             gso: true,
             max_burst_segments: MAX_BURST_SEGMENTS,
+            max_batch_bytes: usize::MAX,
             gro: self.config.gro,
             receive_buffer: self.config.receive_buffer,
             sees_ip_header: self.config.sees_ip_header,

@@ -396,6 +396,7 @@ impl Control for TapPort {
             link_mtu: mtu,
             gso: self.framer.gso,
             max_burst_segments: MAX_BURST_SEGMENTS,
+            max_batch_bytes: usize::MAX,
             gro: true,
             receive_buffer: self.receive_buffer,
             sees_ip_header: true,

@@ -206,6 +206,7 @@ impl UdpPort {
             link_mtu: receiver.interface.mtu,
             gso: config.gso && socket::supports_gso(&receiver.socket),
             max_burst_segments: socket::max_gso_segments(),
+            max_batch_bytes: usize::MAX,
             gro: receiver.gro,
             receive_buffer: receiver.socket.recv_buffer_size().map_err(os)?,
             sees_ip_header: false,

@@ -190,6 +190,7 @@ impl<P: Port> Control for MultiHomedPort<P> {
             link_mtu: all.link_mtu.min(one.link_mtu),
             gso: all.gso && one.gso,
             max_burst_segments: all.max_burst_segments.min(one.max_burst_segments),
+            max_batch_bytes: all.max_batch_bytes.min(one.max_batch_bytes),
             gro: all.gro || one.gro,
             receive_buffer: all.receive_buffer.min(one.receive_buffer),
             sees_ip_header: all.sees_ip_header && one.sees_ip_header,

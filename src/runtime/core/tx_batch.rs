@@ -3,13 +3,9 @@
 use crate::net::Burst;
 use crate::port::PortInfo;
 
-/// Number of bursts that the engine builds before the port sends them. The receiving host processes the first while the
-/// port copies the others, so small batches are faster than large ones.
+/// Maximum number of bursts that the engine builds before the port sends them. The receiving host processes the first while
+/// the port copies the others, so small batches are faster than large ones.
 pub(super) const BURSTS_PER_BATCH: usize = 4;
-
-/// Number of bytes after which a batch takes no further burst, for the same reason. Half a round trip of 256 KiB takes four
-/// fifths of the time that it takes with full batches.
-const BYTES_PER_BATCH: usize = 8 << 10;
 
 /// Bursts that the engine has built and the port has not taken yet.
 pub(super) struct TxBatch {
@@ -19,16 +15,18 @@ pub(super) struct TxBatch {
     taken: usize,
     /// Bytes of the bursts built.
     bytes: usize,
+    /// Number of bytes after which a batch takes no further burst.
+    max_bytes: usize,
 }
 
 impl TxBatch {
     /// Returns an empty batch of bursts for a port.
     pub(super) fn new(port: &PortInfo) -> Self {
-        let PortInfo { max_burst_segments, omits_icrcs, .. } = *port;
+        let PortInfo { max_burst_segments, max_batch_bytes, omits_icrcs, .. } = *port;
         let bursts = std::array::from_fn(|_| {
             Burst::with_max_segments(max_burst_segments).omitting_icrcs(omits_icrcs)
         });
-        Self { bursts, built: 0, taken: 0, bytes: 0 }
+        Self { bursts, built: 0, taken: 0, bytes: 0, max_bytes: max_batch_bytes }
     }
 
     /// Returns whether the port has taken everything.
@@ -38,7 +36,7 @@ impl TxBatch {
 
     /// Returns whether the last [`fill`](Self::fill) ended for lack of room, so that the engine may have more.
     pub(super) fn was_full(&self) -> bool {
-        self.built == BURSTS_PER_BATCH || self.bytes >= BYTES_PER_BATCH
+        self.built == BURSTS_PER_BATCH || self.bytes >= self.max_bytes
     }
 
     /// Fills an empty batch by `build`, until that returns `false`.
@@ -77,9 +75,12 @@ mod tests {
     use crate::port::sim::Network;
 
     #[test]
-    fn batch_is_full_after_four_bursts_or_8_kib() {
+    fn batch_is_full_after_four_bursts_or_the_bytes_of_the_port() {
         let port = Network::new(0).host("10.0.0.1".parse().unwrap()).info();
-        for (len, expected) in [(64, 4), (2048, 4), (4096, 2), (8191, 2), (8192, 1), (9000, 1)] {
+        let in_memory = PortInfo { max_batch_bytes: 8192, ..port };
+        let cases = [(64, 4), (2048, 4), (4096, 2), (8191, 2), (8192, 1), (9000, 1)];
+        let cases = cases.map(|(len, expected)| (in_memory, len, expected));
+        for (port, len, expected) in cases.into_iter().chain([(port, 9000, 4)]) {
             let mut batch = TxBatch::new(&port);
             batch.fill(|burst| {
                 burst.clear();
