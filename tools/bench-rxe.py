@@ -2,6 +2,7 @@
 """The same perftest and cmtime over kernel rxe and on softroce, on the same processors: those of a guest.
 
     cargo build --release
+    cargo build --release --package softroce-tools --example datagrams
     tools/bench-rxe.py
     tools/bench-rxe.py --kernel 6.12 --rounds 3 --only send-lat
     tools/bench-rxe.py --only cmtime
@@ -10,7 +11,8 @@ perftest runs over rxe, and under `roce run` over the loopback interface and thr
 guest with two emulated processors, so only ratios are meaningful. Rows are medians. Under `roce run` it has its own
 network namespace, because rxe owns UDP port 4791 in that of the guest. Options are perftest's defaults but for size, MTU
 and duration: one request a call. cmtime makes and ends a thousand connections by the connection manager; their rate is
-that of all its steps together. Next to it stands the rate of their datagrams alone (bench-rxe-datagrams.c).
+that of all its steps together. Next to it stands the rate of their datagrams alone (bench-rxe-datagrams.c), and next to
+latencies bare UDP with the same datagrams (the example `datagrams`): a limit for UDP sockets.
 docs/PERFORMANCE.md has the results.
 """
 
@@ -47,9 +49,18 @@ class Test:
     unit: str
     # Column of perftest's row.
     column: int
+    # As the example `datagrams` takes them: sizes of UDP payloads.
+    exchange: str = ""
 
     def is_latency(self):
         return self.verb.endswith("lat")
+
+    def has_limit(self):
+        return bool(self.exchange)
+
+    def limit(self, seconds):
+        said = in_guest(f"/share/bin/datagrams {seconds} {shlex.quote(self.exchange)}", True)
+        return float(said)
 
     def under_rxe(self, seconds):
         return perftest(self, seconds, "-d rxe0 -x 1", ADDRESS)
@@ -69,8 +80,11 @@ class Connections:
     def is_latency(self):
         return False
 
-    def as_datagrams(self):
-        return float(guests.in_guest(GUEST, f"datagrams {self.count}"))
+    def has_limit(self):
+        return True
+
+    def limit(self, _):
+        return float(guests.in_guest(GUEST, f"connection-datagrams {self.count}"))
 
     def under_rxe(self, seconds):
         return cmtime(self.count, ADDRESS, "rdma resource show cm_id | grep -q LISTEN")
@@ -92,9 +106,9 @@ TESTS = [
     bandwidth("send-bw", 65536, 4096),
     Test("send-bw 64 B", "send-bw", 64, 4096, "M/s", 4),
     Test("write-bw 64 B", "write-bw", 64, 4096, "M/s", 4),
-    Test("send-lat 64 B", "send-lat", 64, 4096, "us", 4),
-    Test("write-lat 64 B", "write-lat", 64, 4096, "us", 4),
-    Test("read-lat 64 B", "read-lat", 64, 4096, "us", 4),
+    Test("send-lat 64 B", "send-lat", 64, 4096, "us", 4, "80"),
+    Test("write-lat 64 B", "write-lat", 64, 4096, "us", 4, "96"),
+    Test("read-lat 64 B", "read-lat", 64, 4096, "us", 4, "32; 84"),
     Connections("cmtime, 1000 connections", 1000),
 ]
 
@@ -150,17 +164,18 @@ def main():
     built_roce()
     how = "cargo build --release"
     libraries = [built(TARGET / "release" / f"lib{name}.so", how) for name in ("ibverbs", "softroce_paths")]
+    example = built(TARGET / "release/examples/datagrams", "cargo build --release --package softroce-tools --example datagrams")
     # Rust's standard library unwinds with it, and the guest has none.
     libraries.append(run("gcc", "-print-file-name=libgcc_s.so.1").strip())
     print(vm("up", GUEST, "-k", options.kernel, "-c", "2", "-M", "1024").strip(), file=sys.stderr)
     try:
-        vm("put", GUEST, ROCE, *libraries)
-        vm("cc", GUEST, "datagrams", ROOT / "tools/bench-rxe-datagrams.c")
+        vm("put", GUEST, ROCE, example, *libraries)
+        vm("cc", GUEST, "connection-datagrams", ROOT / "tools/bench-rxe-datagrams.c")
         found = {test.name: [] for test in tests}
         for number in range(options.rounds):
             for test in tests:
                 row = [test.under_rxe(options.seconds), *(test.under_softroce(port, options.seconds) for port in PORTS)]
-                row += [test.as_datagrams()] if isinstance(test, Connections) else []
+                row += [test.limit(options.seconds)] if test.has_limit() else []
                 found[test.name].append(row)
                 print(f"{number + 1}: {test.name}:", *(f"{value:.3f}" for value in row), file=sys.stderr)
     finally:
@@ -169,7 +184,7 @@ def main():
     tables = {}
     for test in tests:
         kind, unit, digits = KINDS[test.unit]
-        columns = ["UDP sockets", "shared memory", "datagrams alone"]
+        columns = ["UDP sockets", "shared memory", "datagrams alone" if kind == "connections" else "bare UDP"]
         rxe, *others = map(statistics.median, zip(*found[test.name], strict=True))
         ratios = [rxe / value if test.is_latency() else value / rxe for value in others]
         titles = [(f"{column}, {unit}", digits) for column, _ in zip(columns, others, strict=False)]

@@ -215,11 +215,11 @@ class Turns:
         options.add_argument(
             "--seconds", type=kind, default=self.seconds, help="of each test in a round"
         )
-        options.add_argument("--only", default="", help="tests whose name begins like this")
+        options.add_argument("--only", default="", help="tests whose name begins like this, several with commas")
 
     def chosen(self, options):
         """The names of the tests that are asked for."""
-        names = [name for name in self.known if name.startswith(options.only)]
+        names = [name for name in self.known if name.startswith(tuple(options.only.split(",")))]
         if not names:
             fail(f"no test begins with '{options.only}': {'; '.join(self.known)}")
         if options.rounds < 1 or options.seconds <= 0:
