@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::engine::OutgoingMad;
 use crate::time::Instant;
 
-/// Time after which a DREP has arrived: Linux repeats a DREQ every 4.3 s until then, and each copy is answered.
+/// Time after which a DREP has most likely arrived: Linux repeats a DREQ every 4.3 s without one, and each copy is answered.
 const LIFETIME: Duration = Duration::from_secs(10);
 
 /// Maximum number of DREPs. The oldest are forgotten first.
