@@ -21,6 +21,7 @@ impl Idle {
     /// Counts an empty poll; returns whether it is time to look at the clock and the control connection, which take
     /// as long as a poll. The thread has yielded before: that costs nothing if it has the CPU to itself, and lets the
     /// other side run if both share one.
+    #[inline]
     pub(crate) fn poll_was_empty(&mut self, waiter: &Waiter) -> bool {
         self.polls += 1;
         if waiter.channel.is_some() {
@@ -95,6 +96,7 @@ impl Waiter {
 }
 
 /// Returns the completion, or an error if it has failed.
+#[inline]
 pub(crate) fn success(completion: Completion) -> anyhow::Result<Completion> {
     let (status, qpn) = (completion.status, completion.qpn);
     ensure!(status.is_success(), "queue pair {qpn}: {status}{}", meaning(status));

@@ -23,6 +23,7 @@ impl QpIndex {
     /// # Errors
     ///
     /// The completion is of another queue pair.
+    #[inline]
     pub(super) fn of(&mut self, completion: &Completion) -> anyhow::Result<usize> {
         let qpn = completion.qpn;
         if let Some((_, index)) = self.recent.filter(|(recent, _)| *recent == qpn) {

@@ -57,7 +57,7 @@ impl<'a> PingPong<'a> {
         let here = side.memory.outgoing(0, 0, size);
         let message = match verb.is_answered() {
             true => side.memory.sge(here, size).into(),
-            false => side.message(here, size)?,
+            false => side.memory.message(here, size),
         };
         let (sent, received, used) = (0, 0, 0);
         let player = Self { side, verb, size, message, there, sent, received, used };

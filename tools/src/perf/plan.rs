@@ -130,6 +130,7 @@ impl Kind {
     }
 
     /// Returns whether WRITEs carry immediate data: UC has no acknowledgements, so the receiver counts the messages.
+    #[inline]
     pub(super) fn writes_are_announced(self) -> bool {
         let is_uc_bandwidth = self.transport == Transport::Uc && self.measure == Measure::Bandwidth;
         self.verb == Verb::Write && is_uc_bandwidth

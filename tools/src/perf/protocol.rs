@@ -158,6 +158,7 @@ impl SideInfo {
     }
 
     /// Returns the address of the byte at `offset` of the memory.
+    #[inline]
     pub(super) fn remote(&self, offset: usize) -> RemoteAddr {
         RemoteAddr { addr: self.addr.wrapping_add(offset as u64), rkey: Rkey(self.rkey) }
     }

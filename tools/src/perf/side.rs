@@ -6,8 +6,8 @@ use anyhow::ensure;
 use softroce::transport::outputs::DropReason;
 use softroce::verbs::{
     AckTimeout, AddressVector, ConnectOptions, Context, Endpoint, GRH_LEN, Mtu, ProtectionDomain,
-    QKey, QpCap, QpConfig, QueuePair, RecvRequest, SendData, SendTarget, SharedReceiveQueue,
-    SrqConfig, XrcTarget, XrcdOptions,
+    QKey, QpCap, QpConfig, QueuePair, RecvRequest, SendTarget, SharedReceiveQueue, SrqConfig,
+    XrcTarget, XrcdOptions,
 };
 
 use super::index::QpIndex;
@@ -57,7 +57,7 @@ impl Side {
     pub(super) fn new(context: &Context, load: Load, sgid_index: u8) -> anyhow::Result<Self> {
         let qps = usize::try_from(load.qps)?;
         let pd = context.alloc_pd();
-        let memory = Memory::new(&pd, qps, load.longest)?;
+        let memory = Memory::new(&pd, qps, load.longest, usize::try_from(load.inline_size)?)?;
         let channel = if load.events { Some(context.create_channel()?) } else { None };
         let (sends, receives) = (load.tx_depth as usize, load.rx_depth as usize);
         let queues = if load.kind.shared { 1 } else { qps };
@@ -169,20 +169,9 @@ impl Side {
     }
 
     /// Returns the destination of a request, on services that need one.
+    #[inline]
     pub(super) fn target_of(&self, qp: usize) -> Option<SendTarget> {
         self.addresses.get(qp).copied()
-    }
-
-    /// Returns a message from memory, inline if it is small enough.
-    #[inline]
-    pub(super) fn message(&self, offset: usize, size: usize) -> anyhow::Result<SendData> {
-        if size > usize::try_from(self.load.inline_size)? {
-            return Ok(self.memory.sge(offset, size).into());
-        }
-        let mut bytes = [0; 1024];
-        let bytes = &mut bytes[..size];
-        self.memory.mr.read_at(offset, bytes)?;
-        Ok(SendData::inline(bytes))
     }
 
     /// Fills the receive queues with requests that hold any message of the test, if it consumes any.

@@ -239,38 +239,37 @@ impl<'a> Stream<'a> {
     fn post_list(&mut self, index: usize, count: u64) -> anyhow::Result<()> {
         if count == 1 {
             let at = self.qps[index].posted;
-            self.side.qps[index].post_send(self.request(index, at)?)?;
+            self.side.qps[index].post_send(self.request(index, at))?;
         } else {
-            let mut unmade = Ok(());
             let posted = self.qps[index].posted;
-            let requests = (posted..posted + count)
-                .map_while(|at| self.request(index, at).map_err(|error| unmade = Err(error)).ok());
+            let requests = (posted..posted + count).map(|at| self.request(index, at));
             let (_, posted) = self.side.qps[index].post_sends(requests);
             posted?;
-            unmade?;
         }
         self.qps[index].posted += count;
         Ok(())
     }
 
     /// Returns send request `at` of a queue pair, counted from 0.
-    fn request(&self, index: usize, at: u64) -> anyhow::Result<SendRequest> {
-        let (op, data) = self.message(index, at)?;
+    #[inline]
+    fn request(&self, index: usize, at: u64) -> SendRequest {
+        let (op, data) = self.message(index, at);
         // Number of messages that are complete when this one is.
         let wr_id = at + 1;
         let cq_mod = u64::from(self.side.load.cq_mod);
         let is_signaled = wr_id.is_multiple_of(cq_mod) || wr_id == self.qps[index].last;
         let flags = if is_signaled { SendFlags::SIGNALED } else { SendFlags::empty() };
-        Ok(SendRequest { wr_id, op, data, flags, to: self.side.target_of(index) })
+        SendRequest { wr_id, op, data, flags, to: self.side.target_of(index) }
     }
 
     /// Returns operation and data of a message.
-    fn message(&self, qp: usize, count: u64) -> anyhow::Result<(SendOp, SendData)> {
+    #[inline]
+    fn message(&self, qp: usize, count: u64) -> (SendOp, SendData) {
         let (side, size) = (&*self.side, self.run.size);
         let (here, there) =
             (side.memory.outgoing(qp, count, size), side.memory.incoming(qp, count, size));
         let kind = side.load.kind;
-        Ok(match kind.verb {
+        match kind.verb {
             Verb::Write => {
                 let to = self.theirs.remote(there);
                 let is_announced = kind.writes_are_announced();
@@ -279,13 +278,13 @@ impl<'a> Stream<'a> {
                 } else {
                     SendOp::Write { to }
                 };
-                (op, side.message(here, size)?)
+                (op, side.memory.message(here, size))
             }
             Verb::Read => {
                 let from = self.theirs.remote(here);
                 (SendOp::Read { from }, side.memory.sge(there, size).into())
             }
-            Verb::Send => (SendOp::Send, side.message(here, size)?),
+            Verb::Send => (SendOp::Send, side.memory.message(here, size)),
             Verb::Atomic => {
                 // Each queue pair has its own location, so atomics do not contend.
                 let at = self.theirs.remote(side.memory.incoming(qp, 0, size));
@@ -297,7 +296,7 @@ impl<'a> Stream<'a> {
                 };
                 (op, side.memory.sge(here, size).into())
             }
-        })
+        }
     }
 
     fn report(&self) -> anyhow::Result<Report> {
