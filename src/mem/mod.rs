@@ -30,6 +30,7 @@
 
 mod access;
 mod backing;
+mod binding;
 mod budget;
 mod device;
 mod epoch;

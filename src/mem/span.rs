@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use smallvec::SmallVec;
 
 use super::backing::Misaligned;
+use super::binding::Binding;
 use super::error::{AtomicError, FlushError, Revoked};
 use super::guard::EpochGuard;
 use super::placement::Placement;
 use super::region::Region;
-use super::window::Binding;
 
 /// Bytes of one region that have passed the checks of key, protection domain, access rights and bounds.
 ///

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use super::{Memory, Table};
 use crate::ids::{MwId, PdId, Qpn, Rkey};
 use crate::mem::access::{Access, AccessError, KeyUser};
+use crate::mem::binding::Binding;
 use crate::mem::keys::{hash_key, index};
 use crate::mem::window::{
-    BindError, BindInfo, Binding, FLUSH, InvalidateError, MwType, TooManyWindows, Window,
+    BindError, BindInfo, FLUSH, InvalidateError, MwType, TooManyWindows, Window,
 };
 use crate::sync::epoch::LiveFlag;
 

@@ -13,7 +13,6 @@
 //! a window of type 2 ("2B") (IBTA vol 1, §10.6.7). Changes of a window take the lock of the table; a message in
 //! progress checks at each packet whether its [`Binding`] is still valid.
 
-mod binding;
 mod error;
 mod info;
 
@@ -21,12 +20,12 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-pub(super) use binding::Binding;
 pub use error::{BindError, InvalidateError, TooManyWindows};
 pub(super) use info::FLUSH;
 pub use info::{BindInfo, MwType};
 
 use super::access::{Access, AccessError, KeyUser};
+use super::binding::Binding;
 use super::keys::{ByKey, hash_key, index};
 use super::region::Region;
 use super::span::Span;

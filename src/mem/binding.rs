@@ -2,30 +2,30 @@
 
 use std::sync::Arc;
 
+use super::access::{Access, AccessError};
+use super::region::Region;
 use crate::ids::Qpn;
-use crate::mem::access::{Access, AccessError};
-use crate::mem::region::Region;
 use crate::sync::epoch::LiveFlag;
 
 /// Bytes and access rights of a bound window.
 #[derive(Debug)]
-pub(in crate::mem) struct Binding {
-    pub(in crate::mem) region: Arc<Region>,
+pub(super) struct Binding {
+    pub(super) region: Arc<Region>,
     /// Offset of the first byte in the region.
-    pub(in crate::mem) offset: u64,
-    pub(in crate::mem) length: u64,
+    pub(super) offset: u64,
+    pub(super) length: u64,
     /// Address of the first byte in requests of peers.
-    pub(in crate::mem) addr: u64,
-    pub(in crate::mem) access: Access,
+    pub(super) addr: u64,
+    pub(super) access: Access,
     /// The only queue pair that may use the window, for type 2.
-    pub(in crate::mem) qpn: Option<Qpn>,
-    pub(in crate::mem) live: LiveFlag,
+    pub(super) qpn: Option<Qpn>,
+    pub(super) live: LiveFlag,
 }
 
 impl Binding {
     /// Returns the region, while the window is bound.
     #[inline]
-    pub(in crate::mem) fn region(&self) -> Option<&Region> {
+    pub(super) fn region(&self) -> Option<&Region> {
         // A binding is revoked in the same way as memory: `crate::sync::epoch`.
         self.live.is_live().then_some(&*self.region)
     }
