@@ -41,13 +41,14 @@ pub(crate) use dump::{DumpArgs, FieldFormat};
 pub(crate) use extcap::{EXTCAP_NAME, ExtcapArgs};
 pub(crate) use input::InputArgs;
 pub(crate) use manual::{CompletionsArgs, ManArgs};
-pub(crate) use perf::{AtomicType, LoadArgs, Measure, PerfArgs, QueueArgs, Test, Verb};
+pub(crate) use perf::{AtomicType, LoadArgs, MAX_QPS, Measure, PerfArgs, QueueArgs, Test, Verb};
 pub(crate) use pingpong::{PingpongArgs, PingpongLoad};
 pub(crate) use run::RunArgs;
 pub(crate) use span::SpanArgs;
 pub(crate) use stats::{StatsArgs, StatsFormat, TableName};
 pub(crate) use top::{SortKey, TopArgs};
 pub(crate) use transport::Transport;
+pub(crate) use units::MAX_MESSAGE;
 
 /// RDMA over Converged Ethernet (RoCEv2) without RDMA hardware.
 #[derive(Parser, Debug)]

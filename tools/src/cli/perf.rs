@@ -72,6 +72,9 @@ pub(crate) struct PerfArgs {
     pub(crate) second_core: bool,
 }
 
+/// Maximum number of queue pairs of a test.
+pub(crate) const MAX_QPS: u32 = 16384;
+
 /// Options of the load.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Load")]
@@ -94,7 +97,8 @@ pub(crate) struct LoadArgs {
     #[arg(short = 'D', long, value_name = "SECONDS", value_parser = units::seconds)]
     pub(crate) duration: Option<std::time::Duration>,
     /// Number of queue pairs [default: 1].
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16384))]
+    #[arg(short, long, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_QPS)))]
     pub(crate) qp: Option<u32>,
     /// Both sides send at once; results are sums of both.
     #[arg(short, long)]

@@ -32,12 +32,15 @@ pub(super) fn message(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Parses the bytes of a message that is not empty, with the limits of perftest.
+/// Maximum length of a message in bytes: that of perftest.
+pub(crate) const MAX_MESSAGE: usize = i32::MAX as usize;
+
+/// Parses the bytes of a message that is not empty.
 pub(super) fn full_message(text: &str) -> Result<usize, String> {
     let bytes = bytes(text)?;
-    match (1..1 << 31).contains(&bytes) {
+    match (1..=MAX_MESSAGE).contains(&bytes) {
         true => Ok(bytes),
-        false => Err("expected 1 to 2147483647 bytes, as perftest does".into()),
+        false => Err(format!("expected 1 to {MAX_MESSAGE} bytes, as perftest does")),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use softroce::ids::Mtu;
 use softroce::runtime::Environment;
 use softroce::verbs::Context;
@@ -115,8 +115,7 @@ impl<'a> Active<'a> {
         let mtu = args.load.mtu.unwrap_or(info.active_mtu).min(info.active_mtu);
         let longest = kind.sizes(&args.load, mtu)?.into_iter().max().unwrap_or_default();
         let load = Load::of(&args.load, kind, longest);
-        let (inline, most) = (load.inline_size, info.limits.max_inline_data);
-        ensure!(inline <= most, "--inline-size {inline}: the device takes {most} bytes at most");
+        load.check(&info.limits)?;
         let mut side = Side::new(context, load, args.load.gid_index)?;
         let constraints = Constraints::of_active(&args.load, info.active_mtu, &load);
         control.send(&Request::Connect(Connect { constraints, load, active: side.info()? }))?;

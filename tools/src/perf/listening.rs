@@ -147,7 +147,9 @@ impl Session<'_> {
         let route = control.local_ip()?;
         let context = self.open(route)?;
         let context = &context;
-        let constraints = Constraints::of(&self.args.load, context.device_info()?.active_mtu);
+        let info = context.device_info()?;
+        connect.load.check(&info.limits)?;
+        let constraints = Constraints::of(&self.args.load, info.active_mtu);
         let mtu = constraints.agree(&connect.constraints)?;
         let mut side = Side::new(context, connect.load, self.args.load.gid_index)?;
         side.connect(&connect.active, mtu)?;
@@ -159,6 +161,8 @@ impl Session<'_> {
 
     fn row(&mut self, control: &mut Control, run: Run) -> anyhow::Result<()> {
         let (side, theirs) = self.connection.as_mut().context("nothing is connected")?;
+        let (size, longest) = (run.size, side.load.longest);
+        ensure!(size <= longest, "a row of {size} bytes in a test of {longest} at most");
         side.start_row()?;
         let report = match side.load.kind.measure {
             Measure::Latency => {

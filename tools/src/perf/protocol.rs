@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 use softroce::ids::{Mtu, Rkey};
-use softroce::verbs::{Endpoint, RemoteAddr, Srqn};
+use softroce::verbs::{Endpoint, Limits, RemoteAddr, Srqn};
 
 use super::measure::Run;
 use super::plan::Kind;
 use crate::ceiling::Measurement;
-use crate::cli::{LoadArgs, Measure, Test};
+use crate::cli::{LoadArgs, MAX_MESSAGE, MAX_QPS, Measure, Test};
 use crate::control::Control;
 
 /// Version of the control protocol. Every change of a message changes it.
@@ -293,11 +293,34 @@ impl Load {
             qp_timeout: args.qp_timeout,
         }
     }
+
+    /// Checks what memory is allocated for. The load of the other side comes from the network.
+    ///
+    /// # Errors
+    ///
+    /// No device or no option permits the load.
+    pub(super) fn check(&self, limits: &Limits) -> anyhow::Result<()> {
+        let Self { qps, longest, inline_size, .. } = *self;
+        let most = limits.max_inline_data;
+        ensure!(
+            inline_size <= most,
+            "--inline-size {inline_size}: the device takes {most} bytes at most"
+        );
+        ensure!((1..=MAX_QPS).contains(&qps), "{qps} queue pairs: expected 1 to {MAX_QPS}");
+        ensure!(
+            longest <= MAX_MESSAGE,
+            "a message of {longest} bytes: expected {MAX_MESSAGE} at most"
+        );
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use softroce::verbs::{Context, OpenOptions};
+
     use super::*;
+    use crate::cli::{AtomicType, Transport, Verb};
 
     const CONSTRAINTS: Constraints =
         Constraints { connection: None, mtu: None, active_mtu: 4096, size: None, qps: None };
@@ -327,6 +350,40 @@ mod tests {
         let expected =
             "connection mismatch: uc there, rc here; start both sides with the same value";
         assert_eq!(error(over("uc"), over("rc")), expected);
+    }
+
+    #[test]
+    fn load_of_the_other_side_is_limited() {
+        let context = Context::open(OpenOptions::loopback()).unwrap();
+        let limits = context.device_info().unwrap().limits;
+        let kind = Kind {
+            verb: Verb::Send,
+            measure: Measure::Bandwidth,
+            transport: Transport::Rc,
+            atomic: AtomicType::default(),
+            bidirectional: false,
+            shared: false,
+        };
+        let load = Load {
+            kind,
+            qps: MAX_QPS,
+            longest: MAX_MESSAGE,
+            tx_depth: 128,
+            rx_depth: 512,
+            post_list: 1,
+            cq_mod: 1,
+            inline_size: limits.max_inline_data,
+            events: false,
+            qp_timeout: 14,
+        };
+        load.check(&limits).unwrap();
+        let error = |load: Load| load.check(&limits).unwrap_err().to_string();
+        let expected = "--inline-size 4294967295: the device takes 1024 bytes at most";
+        assert_eq!(error(Load { inline_size: u32::MAX, ..load }), expected);
+        let expected = "0 queue pairs: expected 1 to 16384";
+        assert_eq!(error(Load { qps: 0, ..load }), expected);
+        let expected = "a message of 2147483648 bytes: expected 2147483647 at most";
+        assert_eq!(error(Load { longest: MAX_MESSAGE + 1, ..load }), expected);
     }
 
     #[test]
