@@ -2,7 +2,6 @@
 //!
 //! Each struct of counters is defined by one table with `counters!`, which generates fields, documentation, names,
 //! help texts and sums. Counters are never reset; programs compute differences.
-//! difference.
 
 mod prometheus;
 

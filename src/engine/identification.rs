@@ -15,7 +15,7 @@ use crate::wire::packet::ICRC_LEN;
 /// lost or late.
 const ID_WINDOW: u16 = 64;
 
-/// Number of predicted packets after which other identifications are rejected.
+/// Number of bursts after which identifications other than indexes are rejected. A packet sent singly is a burst.
 const PREDICTABLE_AFTER: u8 = 16;
 
 /// Number of successive unpredicted packets after which prediction restarts, because a route may
@@ -29,6 +29,8 @@ pub(crate) struct Identification {
     surprises: u8,
     /// Last counted identification.
     count: Option<u16>,
+    /// Index of the last packet that seemed to have one.
+    index: u16,
     /// ICRC of the last packet with the expected index.
     last: u32,
 }
@@ -54,7 +56,7 @@ impl Identification {
         let is_admitted = match verdict {
             Verdict::Good => {
                 self.last = icrc(datagram);
-                self.expected()
+                self.is_index(segment)
             }
             Verdict::Recovered { id } => self.admits(id, flow, datagram),
             Verdict::Bad => false,
@@ -86,7 +88,7 @@ impl Identification {
         }
         // It may be the index in a burst.
         if usize::from(id) < MAX_BURST_SEGMENTS {
-            return self.expected();
+            return self.is_index(id);
         }
         self.surprises += 1;
         let is_taken = !is_habit || self.surprises >= RESET_AFTER;
@@ -97,9 +99,13 @@ impl Identification {
         is_taken
     }
 
-    fn expected(&mut self) -> bool {
-        self.predictable = self.predictable.saturating_add(1);
-        self.surprises = 0;
+    /// Accepts a packet with this index in a burst.
+    ///
+    /// Indexes begin again with each burst. Those that only increase may as well be a count that passes zero, as that of
+    /// kernel rxe does, and predict nothing.
+    fn is_index(&mut self, index: u16) -> bool {
+        self.predictable = self.predictable.saturating_add(u8::from(index <= self.index));
+        (self.index, self.surprises) = (index, 0);
         true
     }
 
@@ -187,6 +193,33 @@ mod tests {
         for (id, number) in ids.zip((0..100).cycle()) {
             assert!(peer.sends(number, id), "{id:#x}");
         }
+    }
+
+    /// CRC-13
+    #[test]
+    fn count_that_begins_near_zero_is_followed() {
+        let indexes = u16::try_from(MAX_BURST_SEGMENTS).unwrap();
+        // The socket hands over some datagrams as segments of one.
+        for (start, at_once) in
+            (0..=indexes).flat_map(|start| [(start, 1), (start, 7), (start, 64)])
+        {
+            let mut peer = Peer::new();
+            for id in start..400 {
+                let segment = (id - start) % at_once;
+                let datagram = peer.datagram(7, id);
+                let verdict = peer.seen.check(&peer.flow, None, segment, &datagram);
+                assert_ne!(verdict, Verdict::Bad, "{id:#x} behind {start}, {at_once} at once");
+            }
+        }
+    }
+
+    #[test]
+    fn bursts_are_predictable() {
+        let mut peer = Peer::new();
+        for _ in 0..=PREDICTABLE_AFTER {
+            assert!((0..9).all(|index| peer.sends(7, index)));
+        }
+        assert!(!peer.sends(8, 0xbeef), "an index is expected");
     }
 
     #[test]

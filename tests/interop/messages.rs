@@ -205,7 +205,10 @@ impl Message {
 
     /// Returns the peer's send completion.
     fn sent_by(self, pair: &mut Pair) -> PeerCompletion {
-        if self.service == QpType::Uc { pair.theirs_over_uc() } else { pair.theirs() }
+        match self.service {
+            QpType::Uc => pair.theirs_over_uc().expect("a completion of the peer"),
+            _ => pair.theirs(),
+        }
     }
 
     /// Returns whether the message has arrived here.

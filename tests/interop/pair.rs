@@ -77,6 +77,8 @@ pub(crate) struct Pair {
     pub(crate) peer: Peer,
     /// Target of messages to the peer, for UD.
     pub(crate) target: Option<SendTarget>,
+    /// Number of packets with which the peer was woken.
+    pub(crate) wakes: u64,
 }
 
 impl Pair {
@@ -113,7 +115,7 @@ impl Pair {
             let options = ConnectOptions { access: access[0], ..options };
             connect(&qp, service, &ours, &peer.endpoint, &options);
         }
-        Self { ctx, pd, cq, qp, mr, peer, target }
+        Self { ctx, pd, cq, qp, mr, peer, target, wakes: 0 }
     }
 
     /// Creates another queue pair on each side with the shared receive queues, connected to each other.
@@ -152,22 +154,21 @@ impl Pair {
         self.peer.poll(WAIT_LIMIT).expect("a completion of the peer")
     }
 
-    /// Returns the next local completion of a UC message of the peer.
-    pub(crate) fn ours_over_uc(&mut self) -> Completion {
-        let done = self.cq.wait_one(WAIT_LIMIT / 12);
-        done.unwrap_or_else(|_| {
-            self.wake_peer();
-            self.ours()
-        })
-    }
-
-    /// Returns the peer's next completion of its own UC message.
-    pub(crate) fn theirs_over_uc(&mut self) -> PeerCompletion {
-        if let Some(done) = self.peer.poll(WAIT_LIMIT / 12) {
-            return done;
+    /// Returns the next local completion of a UC message of the peer, or `None` if the message is lost.
+    pub(crate) fn ours_over_uc(&mut self) -> Option<Completion> {
+        if let Ok(done) = self.cq.wait_one(WAIT_LIMIT / 12) {
+            return Some(done);
         }
         self.wake_peer();
-        self.theirs()
+        self.cq.wait_one(WAIT_LIMIT / 4).ok()
+    }
+
+    /// Returns the peer's next completion of a UC message, or `None` if the message is lost.
+    pub(crate) fn theirs_over_uc(&mut self) -> Option<PeerCompletion> {
+        self.peer.poll(WAIT_LIMIT / 12).or_else(|| {
+            self.wake_peer();
+            self.peer.poll(WAIT_LIMIT / 4)
+        })
     }
 
     /// Kernel rxe sometimes, once in many hundred messages, leaves a UC send unfinished for a minute. It pauses until
@@ -175,6 +176,7 @@ impl Pair {
     /// here an empty WRITE, which has no other effect.
     fn wake_peer(&mut self) {
         println!("the peer is woken");
+        self.wakes += 1;
         self.peer.post_send(3, &SendOp::Write { to: RemoteAddr::default() }, 0, &[]);
     }
 
