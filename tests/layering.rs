@@ -27,7 +27,8 @@ use sizes::{Measured, Sizes};
 use sources::{read, sources};
 
 /// The crates, by the folders of their sources.
-const CRATES: [&str; 5] = ["src", "pcap/src", "capi/src", "capi/paths/src", "tools/src"];
+const CRATES: [&str; 6] =
+    ["src", "pcap/src", "capi/src", "capi/paths/src", "tools/src", "tools/cli/src"];
 
 /// The crates with a table of layers in `lib.rs`.
 const LAYERED: [&str; 3] = ["src", "pcap/src", "capi/src"];

@@ -13,7 +13,7 @@ use softroce::port::impair::{Impair, Impairments};
 use softroce::port::sim::{Conditions, Network};
 use softroce::time::Instant;
 
-#[path = "../../tools/src/cli/units.rs"]
+#[path = "../../tools/cli/src/units.rs"]
 mod units;
 
 fuzz_target!(|text: &str| {

@@ -43,6 +43,7 @@ impl MemoryRegion {
 
     /// Returns the scatter/gather element of these bytes for a work request. The device checks the bounds
     /// when it executes the request.
+    #[inline]
     pub fn sge(&self, range: impl RangeBounds<usize>) -> Sge {
         let (start, end) = self.bounds(&range);
         Sge {
@@ -114,6 +115,7 @@ impl MemoryRegion {
         Ok(())
     }
 
+    #[inline]
     fn bounds(&self, range: &impl RangeBounds<usize>) -> (usize, usize) {
         let start = match range.start_bound() {
             Bound::Included(start) => *start,

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use softroce_cli::{InputArgs, SpanArgs};
 use softroce_pcap::analyze::{Analysis, Analyzer, Filter, Limits};
 
 use crate::both_ends::BothEnds;
 use crate::capture;
-use crate::cli::{InputArgs, SpanArgs};
 use crate::merged::Merged;
 
 /// An analyzed capture, or the captures of both ends.

@@ -11,12 +11,12 @@ use softroce::port::{Direction, PortKind, Sink};
 use softroce::runtime::Environment;
 use softroce::time::Instant;
 use softroce::verbs::{Context, OpenOptions};
+use softroce_cli::DeviceArgs;
 use softroce_pcap::CaptureFile;
 use softroce_pcap::check::{OnlineCheck, Severity};
 use softroce_pcap::flow::Limits;
 
 use crate::check::{Summary, line};
-use crate::cli::DeviceArgs;
 use crate::outcome::Outcome;
 use crate::output::{self, Palette};
 
@@ -36,98 +36,102 @@ pub(crate) struct Recording {
     path: PathBuf,
 }
 
-impl DeviceArgs {
-    /// Opens the device. `route` is the local address on the path to the other side, if there is one. With `check`,
-    /// the packets of the device are checked.
-    pub(crate) fn open(&self, route: Option<IpAddr>, check: bool) -> anyhow::Result<OpenDevice> {
-        let environment = Environment::read()?;
-        self.check_name(&environment)?;
-        let mut options = OpenOptions::default();
-        if let Some((ip, others)) = self.addresses(&environment, route).split_first() {
-            options = others.iter().fold(options.ip(*ip), |options, ip| options.also_ip(*ip));
-        }
-        if !self.pkey.is_empty() {
-            options = options.pkeys(self.pkey.iter().copied());
-        }
-        if let Some(bytes) = self.rcvbuf {
-            options = options.receive_buffer(bytes);
-        }
-        if let Some(kind) = &self.via {
-            options = options.via(kind.clone());
-        }
-        if let Some(count) = self.shards {
-            options = options.shards(count);
-        }
-        if let Some(impairments) = self.impair {
-            options = options.impair(impairments);
-        }
-        let recording = self.record(&environment)?;
-        let check = check.then(|| OnlineCheck::new(Limits::default(), MAX_FINDINGS));
-        let sinks =
-            [recording.as_ref().map(Recording::sink), check.as_ref().map(OnlineCheck::sink)];
-        let sinks: Vec<_> = sinks.into_iter().flatten().collect();
-        if !sinks.is_empty() {
-            options = options.capture(Box::new(Tee(sinks)));
-        }
-        Ok(OpenDevice { context: Context::open(options)?, recording, check })
+/// Opens the device. `route` is the local address on the path to the other side, if there is one. With `check`,
+/// the packets of the device are checked.
+pub(crate) fn open(
+    device: &DeviceArgs,
+    route: Option<IpAddr>,
+    check: bool,
+) -> anyhow::Result<OpenDevice> {
+    let environment = Environment::read()?;
+    check_name(device, &environment)?;
+    let mut options = OpenOptions::default();
+    if let Some((ip, others)) = addresses(device, &environment, route).split_first() {
+        options = others.iter().fold(options.ip(*ip), |options, ip| options.also_ip(*ip));
     }
+    if !device.pkey.is_empty() {
+        options = options.pkeys(device.pkey.iter().copied());
+    }
+    if let Some(bytes) = device.rcvbuf {
+        options = options.receive_buffer(bytes);
+    }
+    if let Some(kind) = &device.via {
+        options = options.via(kind.clone());
+    }
+    if let Some(count) = device.shards {
+        options = options.shards(count);
+    }
+    if let Some(impairments) = device.impair {
+        options = options.impair(impairments);
+    }
+    let recording = record(device, &environment)?;
+    let check = check.then(|| OnlineCheck::new(Limits::default(), MAX_FINDINGS));
+    let sinks = [recording.as_ref().map(Recording::sink), check.as_ref().map(OnlineCheck::sink)];
+    let sinks: Vec<_> = sinks.into_iter().flatten().collect();
+    if !sinks.is_empty() {
+        options = options.capture(Box::new(Tee(sinks)));
+    }
+    Ok(OpenDevice { context: Context::open(options)?, recording, check })
+}
 
-    /// Checks that the device with the requested name exists.
-    pub(crate) fn check_name(&self, environment: &Environment) -> anyhow::Result<()> {
-        let name = environment.name.as_deref().unwrap_or("softroce0");
-        match &self.ib_dev {
-            Some(wanted) if wanted != name => bail!("no device {wanted}: there is {name}"),
-            _ => Ok(()),
-        }
+/// Checks that the device with the requested name exists.
+pub(crate) fn check_name(device: &DeviceArgs, environment: &Environment) -> anyhow::Result<()> {
+    let name = environment.name.as_deref().unwrap_or("softroce0");
+    match &device.ib_dev {
+        Some(wanted) if wanted != name => bail!("no device {wanted}: there is {name}"),
+        _ => Ok(()),
     }
+}
 
-    /// Returns the kind of port of the device.
-    pub(crate) fn port_kind(&self, environment: &Environment) -> PortKind {
-        self.via.clone().or_else(|| environment.via.clone()).unwrap_or_default()
-    }
+/// Returns the kind of port of the device.
+pub(crate) fn port_kind(device: &DeviceArgs, environment: &Environment) -> PortKind {
+    device.via.clone().or_else(|| environment.via.clone()).unwrap_or_default()
+}
 
-    /// Returns the addresses of the device, if options or environment name any, or else `route`, the local address on
-    /// the path to the other side. A loopback `route` does not count, because both sides may have it.
-    pub(crate) fn addresses(
-        &self,
-        environment: &Environment,
-        route: Option<IpAddr>,
-    ) -> Vec<IpAddr> {
-        let brought = self.port_kind(environment).addresses();
-        let said = [&self.ip, &environment.ips, &brought].into_iter().find(|ips| !ips.is_empty());
-        said.cloned().unwrap_or_else(|| route.filter(|ip| !ip.is_loopback()).into_iter().collect())
-    }
+/// Returns the addresses of the device, if options or environment name any, or else `route`, the local address on
+/// the path to the other side. A loopback `route` does not count, because both sides may have it.
+pub(crate) fn addresses(
+    device: &DeviceArgs,
+    environment: &Environment,
+    route: Option<IpAddr>,
+) -> Vec<IpAddr> {
+    let brought = port_kind(device, environment).addresses();
+    let said = [&device.ip, &environment.ips, &brought].into_iter().find(|ips| !ips.is_empty());
+    said.cloned().unwrap_or_else(|| route.filter(|ip| !ip.is_loopback()).into_iter().collect())
+}
 
-    /// Returns the address with this GID index, if the options or the environment name addresses.
-    ///
-    /// # Errors
-    ///
-    /// The GID table has no such index.
-    pub(crate) fn address_of(&self, gid_index: u8) -> anyhow::Result<Option<IpAddr>> {
-        let ips = self.addresses(&Environment::read()?, None);
-        let table = gid_table(&ips);
-        if usize::from(gid_index) >= table.len().max(MIN_GID_TABLE_LEN) {
-            let table = match &table[..] {
-                [] => format!("indices 0 to {} only", MIN_GID_TABLE_LEN - 1),
-                table => {
-                    let gids = table.iter().enumerate();
-                    let gids = gids.map(|(index, gid)| format!("{index} ({})", gid.ip()));
-                    gids.collect::<Vec<_>>().join(", ")
-                }
-            };
-            bail!("GID index {gid_index} is out of range: the GID table of the device has {table}");
-        }
-        Ok(table.get(usize::from(gid_index)).map(|gid| gid.ip()))
+/// Returns the address with this GID index, if the options or the environment name addresses.
+///
+/// # Errors
+///
+/// The GID table has no such index.
+pub(crate) fn address_of(device: &DeviceArgs, gid_index: u8) -> anyhow::Result<Option<IpAddr>> {
+    let ips = addresses(device, &Environment::read()?, None);
+    let table = gid_table(&ips);
+    if usize::from(gid_index) >= table.len().max(MIN_GID_TABLE_LEN) {
+        let table = match &table[..] {
+            [] => format!("indices 0 to {} only", MIN_GID_TABLE_LEN - 1),
+            table => {
+                let gids = table.iter().enumerate();
+                let gids = gids.map(|(index, gid)| format!("{index} ({})", gid.ip()));
+                gids.collect::<Vec<_>>().join(", ")
+            }
+        };
+        bail!("GID index {gid_index} is out of range: the GID table of the device has {table}");
     }
+    Ok(table.get(usize::from(gid_index)).map(|gid| gid.ip()))
+}
 
-    /// Creates the capture file, if one is requested.
-    pub(crate) fn record(&self, environment: &Environment) -> anyhow::Result<Option<Recording>> {
-        let Some(path) = self.pcap.as_ref().or(environment.pcap.as_ref()) else { return Ok(None) };
-        let application = concat!("roce ", env!("CARGO_PKG_VERSION"));
-        let file =
-            CaptureFile::create(path, application).with_context(|| path.display().to_string())?;
-        Ok(Some(Recording { file, path: path.clone() }))
-    }
+/// Creates the capture file, if one is requested.
+pub(crate) fn record(
+    device: &DeviceArgs,
+    environment: &Environment,
+) -> anyhow::Result<Option<Recording>> {
+    let Some(path) = device.pcap.as_ref().or(environment.pcap.as_ref()) else { return Ok(None) };
+    let application = concat!("roce ", env!("CARGO_PKG_VERSION"));
+    let file =
+        CaptureFile::create(path, application).with_context(|| path.display().to_string())?;
+    Ok(Some(Recording { file, path: path.clone() }))
 }
 
 impl OpenDevice {

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 use softroce::verbs::{Counter, DeviceInfo, Gid, OdpCaps, OdpOps, QpType};
+use softroce_cli::DevinfoArgs;
 
-use crate::cli::DevinfoArgs;
 use crate::counters;
+use crate::device;
 use crate::output::{self, json_line};
 
 /// Runs the command.
@@ -16,7 +17,7 @@ pub(crate) fn run(args: &DevinfoArgs) -> anyhow::Result<()> {
     if let Some(files) = &args.counters {
         return counted(files, args.json);
     }
-    let opened = args.device.open(None, false)?;
+    let opened = device::open(&args.device, None, false)?;
     let info = opened.context.device_info()?;
     opened.finish()?;
     let mut out = output::stdout();

@@ -10,7 +10,6 @@ mod both_ends;
 mod capture;
 mod ceiling;
 mod check;
-mod cli;
 mod clock;
 mod cm;
 mod completion;
@@ -38,8 +37,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
-use cli::{Cli, Command};
 use outcome::Outcome;
+use softroce_cli::{Cli, Command};
 
 /// Runs the command with the arguments of this process, and returns its exit status.
 pub fn run() -> ExitCode {

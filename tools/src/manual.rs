@@ -9,14 +9,14 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use softroce::runtime::VARIABLES;
+use softroce_cli::{CompletionsArgs, ManArgs};
 
-use crate::cli::{self, CompletionsArgs, ManArgs};
 use crate::output;
 
 /// Runs `roce completions`.
 pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut cli::table(), "roce", &mut script);
+    clap_complete::generate(args.shell, &mut softroce_cli::table(), "roce", &mut script);
     Ok(output::stdout().write_all(&script)?)
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn man(args: &ManArgs) -> anyhow::Result<()> {
 
 /// Returns the parser with everything derived from it filled in.
 fn built() -> Command {
-    let mut table = cli::table().disable_help_subcommand(true);
+    let mut table = softroce_cli::table().disable_help_subcommand(true);
     table.build();
     table
 }

@@ -20,10 +20,10 @@ use anyhow::{Context, bail};
 use softroce::port::PortKind;
 use softroce::runtime::Environment;
 
-use crate::cli::RunArgs;
 use crate::outcome::Outcome;
 use crate::output;
 use explained::Reports;
+use softroce_cli::RunArgs;
 use tree::DeviceFiles;
 
 /// File name of the library, in cargo's target directory and in packages.
@@ -194,7 +194,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use softroce_cli::{Cli, Command};
 
     fn set(command: &[&str], library: &str) -> Result<Vec<String>, String> {
         let line = ["roce", "run"].iter().chain(command);

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::ensure;
+use softroce_cli::AnalyzeArgs;
 use softroce_pcap::analyze::{Analysis, Count, Flow, Size, Span};
 
 use crate::annotated::Annotated;
 use crate::capture;
-use crate::cli::AnalyzeArgs;
 
 use super::text::{ends, way};
 

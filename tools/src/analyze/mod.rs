@@ -9,9 +9,9 @@ use std::io::{self, BufWriter, Write};
 
 use anyhow::ensure;
 use serde::Serialize;
+use softroce_cli::AnalyzeArgs;
 
 use crate::analyzed::{self, Analyzed};
-use crate::cli::AnalyzeArgs;
 use crate::merged::Merged;
 use crate::output::{self, Palette, json_line};
 

@@ -187,7 +187,7 @@ pub(super) fn way(flow: &Flow, stream: &Stream) -> String {
 /// Returns sizes of messages: `2048 of 65536 bytes, 12 of 100 bytes`.
 fn operations(messages: &Messages) -> String {
     let mut sizes: Vec<_> = messages.sizes.iter().collect();
-    sizes.sort_by_key(|(size, count)| (std::cmp::Reverse(**count), **size));
+    sizes.sort_unstable_by_key(|(size, count)| (std::cmp::Reverse(**count), **size));
     let parts = sizes.iter().take(4).map(|(size, count)| format!("{count} of {size} bytes"));
     let mut parts: Vec<_> = parts.collect();
     // While there is room for another size, messages without a size have an unknown one.

@@ -5,6 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use anyhow::ensure;
+use softroce_cli::CheckArgs;
 use softroce_pcap::check::{Checker, Finding, Severity};
 use softroce_pcap::flow::Limits;
 use softroce_pcap::merge::{Fate, MergedPacket};
@@ -13,7 +14,6 @@ use softroce_pcap::{LinkType, Record, Writer};
 use super::report::Report;
 use crate::both_ends::BothEnds;
 use crate::capture;
-use crate::cli::CheckArgs;
 use crate::outcome::Outcome;
 use crate::output::Palette;
 

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use anyhow::bail;
 use serde::Serialize;
+use softroce_cli::Format;
 use softroce_pcap::check::Rule;
 
-use crate::cli::Format;
 use crate::output::{Paint, Palette, json_line};
 
 #[derive(Serialize)]

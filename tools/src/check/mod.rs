@@ -17,7 +17,6 @@ use softroce_pcap::flow::Limits;
 
 use crate::annotated::Annotated;
 use crate::capture;
-use crate::cli::{CheckArgs, Format};
 use crate::outcome::Outcome;
 use crate::output::{self, Palette};
 
@@ -25,6 +24,7 @@ pub(crate) use json::Icrc;
 pub(crate) use text::{Summary, line};
 
 use report::Report;
+use softroce_cli::{CheckArgs, Format};
 
 /// Runs the command.
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {

@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::time::Duration;
 
+use softroce_cli::{CheckArgs, Format};
 use softroce_pcap::check::{Counts, Finding};
 
 use super::text::{Summary, line, painted};
 use super::{github, json, junit};
-use crate::cli::{CheckArgs, Format};
 use crate::merged::Merged;
 use crate::output::{Paint, Palette};
 

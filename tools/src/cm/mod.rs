@@ -12,12 +12,12 @@ use softroce::port::udp::Route;
 use softroce::runtime::{Environment, loopback_addresses};
 use softroce::verbs::cm;
 
-use crate::cli::{CmArgs, CmConnectArgs, CmListenArgs, CmPingArgs, CmSide, DeviceArgs};
 use crate::clock;
-use crate::device::OpenDevice;
+use crate::device::{self, OpenDevice};
 use crate::outcome::Outcome;
 use crate::output::{self, json_line};
 use rping::{Client, Score, Server};
+use softroce_cli::{CmArgs, CmConnectArgs, CmListenArgs, CmPingArgs, CmSide, DeviceArgs};
 
 /// Runs the command.
 pub(crate) fn run(args: &CmArgs) -> anyhow::Result<Outcome> {
@@ -65,7 +65,7 @@ impl Report {
 }
 
 fn listen(args: &CmListenArgs) -> anyhow::Result<Outcome> {
-    let opened = args.ping.device.open(None, args.ping.check)?;
+    let opened = device::open(&args.ping.device, None, args.ping.check)?;
     let served = serve(args, &opened);
     // The capture is completed also after a failed test.
     let finished = opened.finish();
@@ -101,7 +101,7 @@ fn connect(args: &CmConnectArgs) -> anyhow::Result<Outcome> {
     let peer = addresses.next().with_context(|| format!("host {host} has no address"))?;
     let device = own_device(ping, peer.ip())?;
     let route = Route::to(peer.ip(), None).map(|route| route.source).ok();
-    let opened = device.open(route, ping.check)?;
+    let opened = device::open(&device, route, ping.check)?;
     let pinged = ping_peer(args, peer, &opened);
     let finished = opened.finish();
     let report = pinged?;
@@ -133,7 +133,7 @@ fn ping_peer(
 fn own_device(ping: &CmPingArgs, peer: IpAddr) -> anyhow::Result<DeviceArgs> {
     let mut device = ping.device.clone();
     if peer.is_loopback() && peer.is_ipv4() {
-        let is_named = !device.addresses(&Environment::read()?, None).is_empty();
+        let is_named = !device::addresses(&device, &Environment::read()?, None).is_empty();
         let is_free = |ip: &IpAddr| *ip != peer && UdpSocket::bind((*ip, ROCE_PORT)).is_ok();
         if !is_named {
             device.ip.extend(loopback_addresses().find(is_free));

@@ -145,7 +145,7 @@ fn kernel_rdma() -> Finding {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let mut names: Vec<_> =
             entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
+        names.sort_unstable();
         names
     };
     let devices = names("/sys/class/infiniband");

@@ -29,14 +29,14 @@ use softroce::port::udp::{OpenError, Route, UdpPort};
 use softroce::port::{PortConfig, PortKind};
 use softroce::runtime::{Environment, loopback_addresses};
 
-use crate::cli::DoctorArgs;
 use crate::control::Control;
-use crate::device::Recording;
+use crate::device::{self, Recording};
 use crate::outcome::Outcome;
 use crate::tcp;
 use finding::{Finding, Findings};
 use here::Scope;
 use probe::Prober;
+use softroce_cli::DoctorArgs;
 
 /// Timeout of the TCP connection to a host.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -44,11 +44,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Runs the command.
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Outcome> {
     let environment = Environment::read()?;
-    args.device.check_name(&environment)?;
+    device::check_name(&args.device, &environment)?;
     let ips = args.device.ip.len();
     ensure!(ips <= 1, "--ip: {ips} addresses are given, expected one");
     ensure!(args.device.pkey.is_empty(), "--pkey: the doctor uses the default partition");
-    match args.device.port_kind(&environment) {
+    match device::port_kind(&args.device, &environment) {
         PortKind::Udp => {}
         via if !via.is_of_host() => bail!(
             "{via}: the doctor checks this machine, and a TAP port is another host; run roce doctor ADDRESS on a \
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Outcome> {
              other ports of this machine too"
         ),
     }
-    let recording = args.device.record(&environment)?;
+    let recording = device::record(&args.device, &environment)?;
     let mut findings = Findings::new(args.json);
     let doctor = Doctor { args, environment: &environment, recording: recording.as_ref() };
     match &args.host {
@@ -95,7 +95,7 @@ impl Doctor<'_> {
 
     /// Returns the address to check, if options or environment name one: the first of several.
     fn address(&self, route: Option<IpAddr>) -> Option<IpAddr> {
-        self.args.device.addresses(self.environment, route).first().copied()
+        device::addresses(&self.args.device, self.environment, route).first().copied()
     }
 
     fn examine_here(&self, route: Option<IpAddr>, findings: &mut Findings) -> anyhow::Result<()> {

@@ -21,13 +21,13 @@ use softroce_pcap::flow::CmConversations;
 use softroce_pcap::{Packet, Reader, RocePacket, dissect};
 
 use crate::capture;
-use crate::cli::{DumpArgs, FieldFormat};
 use crate::live;
 use crate::output::{self, Paint, Palette, Stdout};
 
 use annotated::Annotated;
 use fields::JsonList;
 use shown::Shown;
+use softroce_cli::{DumpArgs, FieldFormat};
 
 /// Number of queue pairs that a message lists.
 const MAX_QPNS_LISTED: usize = 8;

@@ -12,14 +12,14 @@ use anyhow::Context;
 use serde::Serialize;
 use softroce::port::wait_readable;
 use softroce::runtime::control::CaptureFilter;
+use softroce_cli::{ALL_DEVICES, CaptureArgs, Selection};
 
-use super::device::{ALL_DEVICES, LiveDevice, Selection, devices};
+use super::device::{LiveDevice, devices};
 use super::files::{Ring, RingOptions};
 use super::signals::EndSignals;
 use super::source::Source;
 use super::status::Status;
 use super::write::{LiveFile, OutputError, reader_is_gone};
-use crate::cli::CaptureArgs;
 use crate::{outcome, output};
 
 /// Runs the command.

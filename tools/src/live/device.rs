@@ -1,15 +1,12 @@
 //! Names of devices in lists and on the command line.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use anyhow::{bail, ensure};
 use softroce::runtime::control::SocketName;
+use softroce_cli::ALL_DEVICES;
 
 use super::status::{Status, Statuses};
-
-/// Name that stands for all devices of this user, those opened later included.
-pub(crate) const ALL_DEVICES: &str = "softroce";
 
 /// A device of a running process.
 #[derive(Clone, Debug)]
@@ -30,34 +27,6 @@ impl LiveDevice {
 /// Returns the process, program and address of a device.
 pub(super) fn description(status: &Status) -> String {
     format!("PID {}, {}, {}", status.pid, status.program, status.ip)
-}
-
-/// Selection of devices to capture.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Selection {
-    /// All devices of this user, those opened later included.
-    All,
-    /// The device with this name, process number or address.
-    One(String),
-}
-
-impl Selection {
-    /// Parses the value of an option.
-    pub(crate) fn named(text: &str) -> Self {
-        match text {
-            ALL_DEVICES | "any" => Self::All,
-            _ => Self::One(text.to_owned()),
-        }
-    }
-}
-
-impl fmt::Display for Selection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::All => ALL_DEVICES,
-            Self::One(name) => name,
-        })
-    }
 }
 
 /// Returns the devices of this user, each with a name that no other has.

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::Write;
 
 use anyhow::Context;
+use softroce_cli::{ALL_DEVICES, ExtcapArgs, Selection, parse_capture_filter};
 
 use super::capture::to_file;
-use super::device::{ALL_DEVICES, Selection, devices};
-use super::{filter, install};
-use crate::cli::ExtcapArgs;
+use super::device::devices;
+use super::install;
 use crate::output;
 
 /// Link type of raw IP packets.
@@ -61,7 +61,7 @@ fn plain(text: &str) -> String {
 
 fn capture(args: &ExtcapArgs) -> anyhow::Result<()> {
     let text = args.extcap_capture_filter.as_deref().unwrap_or_default();
-    let mut filter = filter::parse(text).map_err(anyhow::Error::msg)?;
+    let mut filter = parse_capture_filter(text).map_err(anyhow::Error::msg)?;
     let Some(fifo) = &args.fifo else { return Ok(()) };
     filter.snap_len = Some(args.snaplen).filter(|bytes| *bytes > 0);
     let device = args.extcap_interface.as_deref().unwrap_or(ALL_DEVICES);

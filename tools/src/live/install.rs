@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
-
-use crate::cli::EXTCAP_NAME;
+use softroce_cli::EXTCAP_NAME;
 
 /// Puts a link to this command into a folder, or into that of Wireshark. Returns lines for the user.
 pub(super) fn install(dir: Option<&Path>) -> anyhow::Result<String> {

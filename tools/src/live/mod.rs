@@ -5,7 +5,6 @@ mod capture;
 mod device;
 mod extcap;
 mod files;
-pub(crate) mod filter;
 mod install;
 mod reorder;
 mod signals;
@@ -15,7 +14,6 @@ mod stream;
 mod write;
 
 pub(crate) use capture::{pipe, run};
-pub(crate) use device::Selection;
 pub(crate) use extcap::run as run_extcap;
 pub(crate) use signals::EndSignals;
 pub(crate) use status::{ListenerStatus, QpStatus, Status, Statuses};

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context;
 use softroce::port::wait_readable;
 use softroce::runtime::control::{CaptureFilter, NewDevices, RecordHeader, SocketName, sockets};
+use softroce_cli::Selection;
 use softroce_pcap::Description;
 
-use super::device::{Selection, description, find};
+use super::device::{description, find};
 use super::reorder::{Held, Reorder};
 use super::status::Status;
 use super::stream::Stream;

@@ -7,6 +7,7 @@ use anyhow::bail;
 use softroce::ids::Mtu;
 use softroce::runtime::Environment;
 use softroce::verbs::Context;
+use softroce_cli::{Measure, PerfArgs};
 
 use super::latency::PingPong;
 use super::measure::{Counted, Report, Run};
@@ -17,9 +18,9 @@ use super::row::{Row, Table};
 use super::side::Side;
 use super::stream::Stream;
 use crate::ceiling::{Ceiling, RawUdpSide};
-use crate::cli::{Measure, PerfArgs};
 use crate::control::Control;
 use crate::counters::{self, Column, Values};
+use crate::device;
 use crate::outcome::Outcome;
 use crate::output;
 
@@ -33,7 +34,7 @@ pub(super) fn ceiling(
     control: &mut Control,
     table: &mut Table,
 ) -> anyhow::Result<()> {
-    let ip = match args.device.address_of(args.load.gid_index)? {
+    let ip = match device::address_of(&args.device, args.load.gid_index)? {
         Some(ip) => ip,
         None => control.local_ip()?,
     };
@@ -56,7 +57,7 @@ pub(super) fn test(
     control: &mut Control,
     table: &mut Table,
 ) -> anyhow::Result<Outcome> {
-    let opened = args.device.open(Some(control.local_ip()?), args.check)?;
+    let opened = device::open(&args.device, Some(control.local_ip()?), args.check)?;
     let result = Active::connect(args, kind, control, &opened.context).and_then(|mut active| {
         for size in kind.sizes(&args.load, active.mtu)? {
             table.print(active.row(size)?)?;
@@ -107,7 +108,7 @@ impl<'a> Active<'a> {
         context: &Context,
     ) -> anyhow::Result<Self> {
         let info = context.device_info()?;
-        let ip = match args.device.port_kind(&Environment::read()?).is_of_host() {
+        let ip = match device::port_kind(&args.device, &Environment::read()?).is_of_host() {
             true => context.query_gid(args.load.gid_index.into())?.ip(),
             // No socket can have the address of the device.
             false => control.local_ip()?,

@@ -8,8 +8,9 @@ use anyhow::{Context, bail, ensure};
 use nix::poll::{PollFd, PollFlags, poll};
 use softroce::ids::PKey;
 use softroce::runtime::Environment;
+use softroce_cli::{PerfArgs, Test};
 
-use crate::cli::{PerfArgs, Test};
+use crate::device;
 
 /// A child process that listens. It ends with its session, and is killed at the latest when this value is dropped.
 pub(super) struct ChildSide {
@@ -28,7 +29,7 @@ impl ChildSide {
             // Raw UDP opens no device, which would find a free address.
             command.arg("--ip=127.0.0.2");
         } else {
-            let kind = args.device.port_kind(&Environment::read()?);
+            let kind = device::port_kind(&args.device, &Environment::read()?);
             ensure!(
                 kind.is_of_host(),
                 "--via {kind}: give HOST, with roce perf --listen there; both sides of this command would be one host"

@@ -9,12 +9,12 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use hdrhistogram::Histogram;
 use softroce::verbs::{Completion, RemoteAddr, SendData, SendOp, SendRequest};
+use softroce_cli::{AtomicType, Transport, Verb};
 
 use super::measure::{Amount, Run};
 use super::progress::Progress;
 use super::protocol::{Request, SideInfo};
 use super::side::{PEER_TIMEOUT, RECV_WR_ID, Side};
-use crate::cli::{AtomicType, Transport, Verb};
 use crate::clock;
 use crate::completion::{Idle, success};
 use crate::control::Control;

@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use softroce::runtime::Environment;
 use softroce::verbs::Context;
+use softroce_cli::{Measure, PerfArgs};
 
 use super::latency::PingPong;
 use super::measure::{Arrivals, Report, Run};
@@ -20,10 +21,9 @@ use super::protocol::{Connect, Connected, Constraints, Reply, Request, SideInfo,
 use super::side::Side;
 use super::stream::Stream;
 use crate::ceiling::RawUdpSide;
-use crate::cli::{Measure, PerfArgs};
 use crate::control::Control;
 use crate::counters;
-use crate::device::OpenDevice;
+use crate::device::{self, OpenDevice};
 use crate::outcome::Outcome;
 use crate::tcp;
 
@@ -118,11 +118,11 @@ impl Session<'_> {
 
     /// Returns the local address for raw UDP: that of the device, unless no socket can have it.
     fn address(&self, control: &Control) -> anyhow::Result<IpAddr> {
-        if !self.args.device.port_kind(&Environment::read()?).is_of_host() {
+        if !device::port_kind(&self.args.device, &Environment::read()?).is_of_host() {
             return control.local_ip();
         }
         let index = self.args.load.gid_index;
-        match (&*self.device(), self.args.device.address_of(index)?) {
+        match (&*self.device(), device::address_of(&self.args.device, index)?) {
             (Some(opened), _) => Ok(opened.context.query_gid(index.into())?.ip()),
             (None, Some(ip)) => Ok(ip),
             (None, None) => control.local_ip(),
@@ -138,7 +138,7 @@ impl Session<'_> {
         let mut device = self.device();
         let opened = match &mut *device {
             Some(opened) => opened,
-            none => none.insert(self.args.device.open(Some(route), self.args.check)?),
+            none => none.insert(device::open(&self.args.device, Some(route), self.args.check)?),
         };
         Ok(opened.context.clone())
     }

@@ -32,8 +32,8 @@ mod stream;
 
 use anyhow::ensure;
 
-use crate::cli::{PerfArgs, Test};
 use crate::control::Control;
+use crate::device;
 use crate::outcome::Outcome;
 use crate::tcp;
 use child::ChildSide;
@@ -41,11 +41,12 @@ use plan::Kind;
 use plot::Plot;
 use protocol::exchange_hello;
 use row::Table;
+use softroce_cli::{PerfArgs, Test};
 
 /// Runs the command.
 pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<Outcome> {
     let kind = Kind::of(args)?;
-    args.device.address_of(args.load.gid_index)?;
+    device::address_of(&args.device, args.load.gid_index)?;
     if args.listen {
         return listening::run(args);
     }

@@ -6,10 +6,10 @@ use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use softroce::ids::Mtu;
+use softroce_cli::{AtomicType, LoadArgs, Measure, PerfArgs, QueueArgs, Test, Transport, Verb};
 
 use super::measure::Amount;
 use crate::ceiling::{Measurement, Operation, Pattern, Shape};
-use crate::cli::{AtomicType, LoadArgs, Measure, PerfArgs, QueueArgs, Test, Transport, Verb};
 
 /// Bytes of an atomic operation.
 const ATOMIC_BYTES: usize = 8;

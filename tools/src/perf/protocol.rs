@@ -7,11 +7,11 @@ use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 use softroce::ids::{Mtu, Rkey};
 use softroce::verbs::{Endpoint, Limits, RemoteAddr, Srqn};
+use softroce_cli::{LoadArgs, MAX_MESSAGE, MAX_QPS, Measure, Test};
 
 use super::measure::Run;
 use super::plan::Kind;
 use crate::ceiling::Measurement;
-use crate::cli::{LoadArgs, MAX_MESSAGE, MAX_QPS, Measure, Test};
 use crate::control::Control;
 
 /// Version of the control protocol. Every change of a message changes it.
@@ -320,7 +320,7 @@ mod tests {
     use softroce::verbs::{Context, OpenOptions};
 
     use super::*;
-    use crate::cli::{AtomicType, Transport, Verb};
+    use softroce_cli::{AtomicType, Transport, Verb};
 
     const CONSTRAINTS: Constraints =
         Constraints { connection: None, mtu: None, active_mtu: 4096, size: None, qps: None };

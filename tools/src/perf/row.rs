@@ -6,12 +6,12 @@ use std::io::Write;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use softroce::ids::Mtu;
+use softroce_cli::{Test, Transport};
 
 use super::latency::Times;
 use super::measure::{Rate, Report};
 use super::protocol::Load;
 use crate::ceiling::{Ceiling, Measurement, Pattern};
-use crate::cli::{Test, Transport};
 use crate::output::{self, json_line};
 
 /// Result of a row. In JSON a field that does not apply is `null`.

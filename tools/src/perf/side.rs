@@ -9,12 +9,12 @@ use softroce::verbs::{
     QKey, QpCap, QpConfig, QueuePair, RecvRequest, SendTarget, SharedReceiveQueue, SrqConfig,
     XrcTarget, XrcdOptions,
 };
+use softroce_cli::Transport;
 
 use super::index::QpIndex;
 use super::measure::Counted;
 use super::memory::Memory;
 use super::protocol::{Load, SideInfo};
-use crate::cli::Transport;
 use crate::completion::Waiter;
 
 /// Time without a message from the other side after which a test fails.

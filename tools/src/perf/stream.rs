@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use softroce::verbs::{Completion, SendData, SendFlags, SendOp, SendRequest};
+use softroce_cli::{AtomicType, Verb};
 
 use super::measure::{Amount, Arrivals, Rate, Report, Run};
 use super::progress::Progress;
 use super::protocol::{Request, SideInfo};
 use super::side::{PEER_TIMEOUT, RECV_WR_ID, Side};
-use crate::cli::{AtomicType, Verb};
 use crate::clock;
 use crate::completion::{Idle, success};
 use crate::control::Control;

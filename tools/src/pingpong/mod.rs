@@ -10,13 +10,13 @@ use std::net::TcpStream;
 
 use anyhow::ensure;
 
-use crate::cli::{PingpongArgs, Transport};
 use crate::counters::{self, Column};
-use crate::device::OpenDevice;
+use crate::device::{self, OpenDevice};
 use crate::outcome::Outcome;
 use crate::{exchange, tcp};
 use report::Report;
 use single::PingPong;
+use softroce_cli::{PingpongArgs, Transport};
 
 /// Runs the command.
 pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Outcome> {
@@ -34,12 +34,12 @@ pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Outcome> {
         !(is_shared && args.load.chk),
         "--chk: messages to a shared receive queue have no defined content"
     );
-    args.device.address_of(args.load.gid_idx)?;
+    device::address_of(&args.device, args.load.gid_idx)?;
     let stream = match &args.host {
         Some(host) => tcp::connect(host, args.port, "pingpong")?,
         None => tcp::accept(args.port, args.announce)?,
     };
-    let opened = args.device.open(Some(tcp::local_ip(&stream)?), args.check)?;
+    let opened = device::open(&args.device, Some(tcp::local_ip(&stream)?), args.check)?;
     let result = play(args, &opened, stream);
     let counted = args.counters.then(|| counters::of_device(&opened.context));
     // The capture is completed also after a failed test.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use softroce::verbs::{Endpoint, Mtu};
+use softroce_cli::PingpongArgs;
 
-use crate::cli::PingpongArgs;
 use crate::output::{self, json_line};
 
 /// Number of messages.

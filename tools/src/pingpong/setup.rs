@@ -2,8 +2,7 @@
 
 use anyhow::ensure;
 use softroce::verbs::{DeviceInfo, Mtu};
-
-use crate::cli::{PingpongArgs, Transport};
+use softroce_cli::{PingpongArgs, Transport};
 
 /// Work request ID of send requests.
 pub(super) const SEND_WR_ID: u64 = 1;

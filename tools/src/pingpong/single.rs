@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use softroce::engine::{InitAttr, RtrAttr, RtsAttr};
 use softroce::verbs::*;
+use softroce_cli::{PingpongArgs, PingpongLoad, Transport};
 
 use super::report::{Report, Score};
 use super::setup::{RECV_WR_ID, SEND_WR_ID, mtu};
-use crate::cli::{PingpongArgs, PingpongLoad, Transport};
 use crate::clock;
 use crate::completion::Waiter;
 use crate::device::OpenDevice;

@@ -59,7 +59,7 @@ impl Captures {
         let entries = fs::read_dir(self.path()).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         let entries = entries.with_context(|| self.path().display().to_string())?;
         let mut files: Vec<_> = entries.iter().map(fs::DirEntry::path).collect();
-        files.sort();
+        files.sort_unstable();
         Ok(files)
     }
 

@@ -3,8 +3,9 @@
 use std::io;
 use std::process::Command;
 
+use softroce_cli::{CheckArgs, Format};
+
 use crate::check;
-use crate::cli::{CheckArgs, Format};
 use crate::outcome::Outcome;
 use crate::output::{self, Palette};
 

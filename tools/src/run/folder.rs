@@ -53,7 +53,7 @@ impl Folder {
         let left = left
             .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()));
         let mut left: Vec<_> = left.map(|entry| entry.path()).collect();
-        left.sort();
+        left.sort_unstable();
         let open = |path| Self::open(path, OFlag::O_NOFOLLOW, WRITABLE_BY_OTHERS);
         if let Some(folder) = left.into_iter().find_map(|path| open(path).ok()) {
             return Ok(folder);

@@ -6,10 +6,10 @@ mod tables;
 use std::io::{BufWriter, Write};
 
 use serde_json::{Map, Value};
+use softroce_cli::{StatsArgs, StatsFormat};
 use softroce_pcap::analyze::{Analysis, Count, Span};
 
 use crate::analyzed::{self, Analyzed};
-use crate::cli::{StatsArgs, StatsFormat};
 use crate::output::{self, Paint, Palette, json_line};
 
 /// Runs the command.

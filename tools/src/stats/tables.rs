@@ -1,8 +1,7 @@
 //! The tables of an analysis.
 
+use softroce_cli::TableName;
 use softroce_pcap::analyze::{Analysis, Distribution, End, Flow, QUANTILES, Stream};
-
-use crate::cli::TableName;
 
 use super::table::{Cell, Table};
 

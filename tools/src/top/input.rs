@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::cli::{SortKey, TopArgs};
+use softroce_cli::{SortKey, TopArgs};
 
 use super::rates::{DeviceRow, QpRow, Rates};
 

@@ -13,13 +13,13 @@ use anyhow::ensure;
 use serde::Serialize;
 use softroce::port::wait_readable;
 
-use crate::cli::TopArgs;
 use crate::clock::now;
 use crate::live::EndSignals;
 use crate::output::{self, Palette};
 
 use input::{Keys, View};
 use rates::{DeviceRow, Sampler};
+use softroce_cli::TopArgs;
 use terminal::Terminal;
 
 /// Runs the command.

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::cli::SortKey;
+use softroce_cli::SortKey;
+
 use crate::output::{Paint, Palette};
 
 use super::input::View;
@@ -262,8 +263,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::cli::TopArgs;
     use crate::live::QpStatus;
+    use softroce_cli::TopArgs;
 
     fn rates(scale: f64) -> Rates {
         Rates {

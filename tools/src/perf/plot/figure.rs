@@ -1,7 +1,8 @@
 //! The content of a plot: curves, and axes in the units of the drawing.
 
+use softroce_cli::Test;
+
 use super::super::row::{Latency, Row};
-use crate::cli::Test;
 
 /// A figure with one pair of axes.
 #[derive(Clone, PartialEq, Debug)]

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use softroce::wire::Opcode;
 use softroce_pcap::display_filter::{DisplayFilter, Field};
 
-use super::SpanArgs;
+use crate::SpanArgs;
 
 /// Print a capture, one line a packet.
 ///
@@ -15,54 +15,54 @@ use super::SpanArgs;
 /// ICRC. A capture on the sending host may hold bursts that the kernel has not segmented yet; they are split where
 /// ICRCs prove the boundaries.
 #[derive(Args, Debug)]
-pub(crate) struct DumpArgs {
+pub struct DumpArgs {
     /// pcap or pcapng files, also compressed with gzip or zstd; - for standard input.
     #[arg(required_unless_present = "interface", value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
     /// Print the packets of this device of a running program, as they come: its name, the number of its process or its
     /// address, as `roce capture -D` lists them; softroce for all devices of this user.
     #[arg(short, long, value_name = "DEVICE", conflicts_with = "files")]
-    pub(crate) interface: Option<String>,
+    pub interface: Option<String>,
     /// Only packets of operations that begin with this text: SEND, WRITE_FIRST, ACK, NAK, RNR_NAK.
     #[arg(long, value_name = "OPERATION", value_parser = operation)]
-    pub(crate) opcode: Vec<String>,
+    pub opcode: Vec<String>,
     /// Only packets that match this display filter, in the language and with the field names of Wireshark:
     /// 'infiniband.bth.destqp == 0x11 && infiniband.aeth.syndrome.opcode == 3'.
     #[arg(short = 'Y', long, value_name = "EXPR", value_parser = filter)]
-    pub(crate) display_filter: Option<DisplayFilter>,
+    pub display_filter: Option<DisplayFilter>,
     #[command(flatten)]
-    pub(crate) span: SpanArgs,
+    pub span: SpanArgs,
     /// Print one object of JSON for each packet.
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
     /// Output as tshark's: fields, the values of each --field separated by tabs; json, a list of all fields or of each
     /// --field.
     #[arg(short = 'T', long = "type", value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "write"])]
-    pub(crate) type_: Option<FieldFormat>,
+    pub type_: Option<FieldFormat>,
     /// Field to print, by its name in Wireshark; may be repeated.
     #[arg(short = 'e', long, value_name = "FIELD", value_parser = field, requires = "type_")]
-    pub(crate) field: Vec<Field>,
+    pub field: Vec<Field>,
     /// Write the packets to this pcapng file instead, each with its line as a comment, which Wireshark and tshark
     /// show.
     #[arg(short, long, value_name = "FILE", conflicts_with = "json", value_hint = ValueHint::FilePath)]
-    pub(crate) write: Option<PathBuf>,
+    pub write: Option<PathBuf>,
 }
 
 /// How fields are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum FieldFormat {
+pub enum FieldFormat {
     Fields,
     Json,
 }
 
 impl DumpArgs {
     /// Returns the fields to print.
-    pub(crate) fn fields(&self) -> &[Field] {
+    pub fn fields(&self) -> &[Field] {
         if self.field.is_empty() { Field::ALL } else { &self.field }
     }
 
     /// Returns the filters as the user has given them; empty without any.
-    pub(crate) fn filters(&self) -> String {
+    pub fn filters(&self) -> String {
         let opcodes =
             self.opcode.iter().map(|opcode| format!("--opcode {opcode} ")).collect::<String>();
         let filter = self.display_filter.as_ref();

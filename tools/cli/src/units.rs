@@ -5,7 +5,7 @@ use std::time::Duration;
 use softroce::ids::{Mtu, PKey, Qpn};
 
 /// Parses bytes: `65536`, `64k`, `64K`, `8M`, `1G`; the suffixes are powers of 1024.
-pub(super) fn bytes(text: &str) -> Result<usize, String> {
+pub(crate) fn bytes(text: &str) -> Result<usize, String> {
     let expected = "expected bytes, such as 65536, 64K or 8M";
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, suffix) = text.split_at(split);
@@ -23,7 +23,7 @@ pub(super) fn bytes(text: &str) -> Result<usize, String> {
 }
 
 /// Parses the bytes of a message: up to 2^31.
-pub(super) fn message(text: &str) -> Result<usize, String> {
+pub(crate) fn message(text: &str) -> Result<usize, String> {
     let bytes = bytes(text)?;
     if bytes <= 1 << 31 {
         Ok(bytes)
@@ -33,10 +33,10 @@ pub(super) fn message(text: &str) -> Result<usize, String> {
 }
 
 /// Maximum length of a message in bytes: that of perftest.
-pub(crate) const MAX_MESSAGE: usize = i32::MAX as usize;
+pub const MAX_MESSAGE: usize = i32::MAX as usize;
 
 /// Parses the bytes of a message that is not empty.
-pub(super) fn full_message(text: &str) -> Result<usize, String> {
+pub(crate) fn full_message(text: &str) -> Result<usize, String> {
     let bytes = bytes(text)?;
     match (1..=MAX_MESSAGE).contains(&bytes) {
         true => Ok(bytes),
@@ -45,7 +45,7 @@ pub(super) fn full_message(text: &str) -> Result<usize, String> {
 }
 
 /// Parses a time in seconds that is not zero.
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     match moment(text)? {
         Duration::ZERO => Err("expected more than 0 seconds".into()),
         duration => Ok(duration),
@@ -53,19 +53,19 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a time in seconds.
-pub(super) fn moment(text: &str) -> Result<Duration, String> {
+pub(crate) fn moment(text: &str) -> Result<Duration, String> {
     let duration = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
     duration.ok_or_else(|| "expected seconds, such as 5 or 0.25".into())
 }
 
 /// Parses a queue pair number, decimal or with 0x.
-pub(super) fn qpn(text: &str) -> Result<Qpn, String> {
+pub(crate) fn qpn(text: &str) -> Result<Qpn, String> {
     let number = number(text).filter(|number| *number <= 0xff_ffff);
     number.map(Qpn::new).ok_or_else(|| "expected a number up to 0xffffff".into())
 }
 
 /// Parses a partition key, decimal or with 0x.
-pub(super) fn pkey(text: &str) -> Result<PKey, String> {
+pub(crate) fn pkey(text: &str) -> Result<PKey, String> {
     let key = number(text).and_then(|number| u16::try_from(number).ok());
     key.map(PKey).ok_or_else(|| "expected a number up to 0xffff".into())
 }
@@ -79,7 +79,7 @@ fn number(text: &str) -> Option<u32> {
 }
 
 /// Parses a path MTU in bytes.
-pub(super) fn mtu(text: &str) -> Result<Mtu, String> {
+pub(crate) fn mtu(text: &str) -> Result<Mtu, String> {
     let mtu = text.parse().ok().and_then(Mtu::from_bytes);
     mtu.ok_or_else(|| "expected 256, 512, 1024, 2048 or 4096".into())
 }

@@ -17,44 +17,44 @@ use softroce_pcap::check::Rule;
 ///
 /// The exit status is 0 without violations, 1 with one, 2 when a file cannot be read.
 #[derive(Args, Debug)]
-pub(crate) struct CheckArgs {
+pub struct CheckArgs {
     /// pcap or pcapng files, also compressed with gzip or zstd; - for standard input.
     #[arg(required_unless_present_any = ["explain", "ends"], value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
     /// Check captures of both ends as one; given twice, once for each end. The offset and the drift of the clocks are
     /// estimated from packets in both captures. Findings say whether a packet was lost on the way; --write writes the
     /// merged capture.
     #[arg(short = 'r', long = "end", value_name = "FILE", conflicts_with_all = ["files", "explain"], value_hint = ValueHint::FilePath)]
-    pub(crate) ends: Vec<PathBuf>,
+    pub ends: Vec<PathBuf>,
     /// Maximum number of findings to print for a file; further ones are counted.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
-    pub(crate) max: usize,
+    pub max: usize,
     /// Print how often each rule was broken instead of the findings.
     #[arg(long, conflicts_with = "explain")]
-    pub(crate) summary: bool,
+    pub summary: bool,
     /// Explain a rule: what it says, where the specification says it, what usually breaks it, and what to do. RULE
     /// is its name or identifier, or all.
     #[arg(long, value_name = "RULE", value_parser = rules, conflicts_with = "files")]
-    pub(crate) explain: Option<Rules>,
+    pub explain: Option<Rules>,
     /// Output: text; json, one object a file; github, annotations of a GitHub Actions run; junit, one XML document.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
-    pub(crate) format: Format,
+    pub format: Format,
     /// Same as --format json.
     #[arg(long, conflicts_with = "format")]
-    pub(crate) json: bool,
+    pub json: bool,
     /// Also write the capture to this pcapng file, with each finding as a comment of its packet, which Wireshark and
     /// tshark show; - for standard output, in place of the findings. All else of the capture is kept.
     #[arg(short, long, value_name = "FILE", conflicts_with = "explain", value_hint = ValueHint::FilePath)]
-    pub(crate) write: Option<PathBuf>,
+    pub write: Option<PathBuf>,
 }
 
 /// Rules to explain.
 #[derive(Clone, Debug)]
-pub(crate) struct Rules(pub(crate) Vec<Rule>);
+pub struct Rules(pub Vec<Rule>);
 
 /// How findings are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Format {
+pub enum Format {
     Text,
     Json,
     Github,
@@ -63,7 +63,7 @@ pub(crate) enum Format {
 
 impl CheckArgs {
     /// Returns the format that the options ask for.
-    pub(crate) fn format(&self) -> Format {
+    pub fn format(&self) -> Format {
         if self.json { Format::Json } else { self.format }
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A transport service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
-pub(crate) enum Transport {
+pub enum Transport {
     /// Reliable connection.
     Rc,
     /// Unreliable connection.
@@ -18,7 +18,7 @@ pub(crate) enum Transport {
 
 impl Transport {
     /// Returns the name on the command line and in results.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Rc => "rc",
             Self::Uc => "uc",

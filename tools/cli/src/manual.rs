@@ -9,17 +9,17 @@ use clap_complete::Shell;
 ///
 /// For bash: roce completions bash > ~/.local/share/bash-completion/completions/roce
 #[derive(Args, Debug)]
-pub(crate) struct CompletionsArgs {
+pub struct CompletionsArgs {
     #[arg(value_enum)]
-    pub(crate) shell: Shell,
+    pub shell: Shell,
 }
 
 /// Print the manual page, or write it and one for each subcommand to DIR.
 ///
 /// To read it: roce man | man -l -
 #[derive(Args, Debug)]
-pub(crate) struct ManArgs {
+pub struct ManArgs {
     /// Existing directory for roce.1, roce-perf.1 and so on.
     #[arg(value_hint = ValueHint::DirPath)]
-    pub(crate) dir: Option<PathBuf>,
+    pub dir: Option<PathBuf>,
 }

@@ -10,27 +10,27 @@ use clap::{Args, ValueEnum};
 ///
 /// Keys: q quits, ? shows all keys, s and S change the sort key, r reverses, / filters, d hides queue pairs.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct TopArgs {
+pub struct TopArgs {
     /// Seconds between two samples.
     #[arg(short, long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=3600))]
-    pub(crate) interval: u16,
+    pub interval: u16,
     /// Sort devices, and the queue pairs of each, by this column.
     #[arg(short, long, value_enum, value_name = "COLUMN", default_value_t = SortKey::Tx)]
-    pub(crate) sort: SortKey,
+    pub sort: SortKey,
     /// Only lines with this text, or below a device with it.
     #[arg(short, long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    pub(crate) filter: String,
+    pub filter: String,
     /// Print two samples' difference once, in place of the live view.
     #[arg(long)]
-    pub(crate) once: bool,
+    pub once: bool,
     /// With --once: print one object of JSON with all counters.
     #[arg(long, requires = "once")]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 /// A column to sort by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum SortKey {
+pub enum SortKey {
     Pid,
     Tx,
     Rx,
@@ -44,7 +44,7 @@ pub(crate) enum SortKey {
 
 impl SortKey {
     /// Returns the column at a distance from this one.
-    pub(crate) fn step(self, by: isize) -> Self {
+    pub fn step(self, by: isize) -> Self {
         let all = Self::value_variants();
         let len = all.len().cast_signed();
         let at = all.iter().position(|key| *key == self).unwrap_or_default().cast_signed();

@@ -10,7 +10,7 @@ const EXPECTED: &str =
     "expected `host ADDRESS` or `qp NUMBER`; `or` joins two of one kind, `and` the two kinds";
 
 /// Parses a capture filter, such as `host 10.0.0.2 and qp 17 or qp 18`; an empty one selects all packets.
-pub(crate) fn parse(text: &str) -> Result<CaptureFilter, String> {
+pub fn parse(text: &str) -> Result<CaptureFilter, String> {
     let wrong = |found: &str| format!("`{found}` in `{text}`: {EXPECTED}");
     let mut words = text.split_ascii_whitespace();
     let mut filter = CaptureFilter::default();

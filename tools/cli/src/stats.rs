@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::{InputArgs, SpanArgs};
+use crate::{InputArgs, SpanArgs};
 
 /// Print statistics of captures as tables.
 ///
@@ -13,25 +13,25 @@ use super::{InputArgs, SpanArgs};
 ///
 /// Times are those at the point of capture. Packets with a bad ICRC count as lost, as they do for a receiver.
 #[derive(Args, Debug)]
-pub(crate) struct StatsArgs {
+pub struct StatsArgs {
     #[command(flatten)]
-    pub(crate) input: InputArgs,
+    pub input: InputArgs,
     /// Print only this table; may be repeated.
     #[arg(long, value_enum, value_name = "TABLE")]
-    pub(crate) table: Vec<TableName>,
+    pub table: Vec<TableName>,
     #[command(flatten)]
-    pub(crate) span: SpanArgs,
+    pub span: SpanArgs,
     /// Output: text; csv, each table with a header, with an empty line between tables; json, one object a file.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = StatsFormat::Text)]
-    pub(crate) format: StatsFormat,
+    pub format: StatsFormat,
     /// Same as --format json.
     #[arg(long, conflicts_with = "format")]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 /// How tables are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum StatsFormat {
+pub enum StatsFormat {
     Text,
     Csv,
     Json,
@@ -39,7 +39,7 @@ pub(crate) enum StatsFormat {
 
 /// A table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum TableName {
+pub enum TableName {
     Conversations,
     Opcodes,
     Sizes,
@@ -53,19 +53,19 @@ pub(crate) enum TableName {
 
 impl StatsArgs {
     /// Returns the format that the options ask for.
-    pub(crate) fn format(&self) -> StatsFormat {
+    pub fn format(&self) -> StatsFormat {
         if self.json { StatsFormat::Json } else { self.format }
     }
 
     /// Returns the tables that the options ask for.
-    pub(crate) fn tables(&self) -> &[TableName] {
+    pub fn tables(&self) -> &[TableName] {
         if self.table.is_empty() { TableName::value_variants() } else { &self.table }
     }
 }
 
 impl TableName {
     /// Returns the name, which is also the key of JSON.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Conversations => "conversations",
             Self::Opcodes => "opcodes",

@@ -1,8 +1,16 @@
-//! The command line: one struct a subcommand, from which parser, help and checks follow.
+//! The options of the `roce` command: one struct a subcommand, from which parser, help, manual pages and completions
+//! follow.
+//!
+//! A crate of its own, because it is a quarter of the command's machine code and none of its speed: cargo compiles it
+//! without optimization, while it optimizes the rest. It is no stable API.
+
+// The help texts are the documentation. One on a variant or a flattened struct would replace that of its type.
+#![allow(missing_docs)]
 
 mod alias;
 mod analyze;
 mod capture;
+mod capture_filter;
 mod check;
 mod cm;
 mod device;
@@ -30,39 +38,40 @@ use softroce::runtime::VARIABLES;
 
 use alias::Alias;
 
-pub(crate) use analyze::AnalyzeArgs;
-pub(crate) use capture::CaptureArgs;
-pub(crate) use check::{CheckArgs, Format};
-pub(crate) use cm::{CmArgs, CmConnectArgs, CmListenArgs, CmPingArgs, CmSide};
-pub(crate) use device::DeviceArgs;
-pub(crate) use devinfo::DevinfoArgs;
-pub(crate) use doctor::DoctorArgs;
-pub(crate) use dump::{DumpArgs, FieldFormat};
-pub(crate) use extcap::{EXTCAP_NAME, ExtcapArgs};
-pub(crate) use input::InputArgs;
-pub(crate) use manual::{CompletionsArgs, ManArgs};
-pub(crate) use perf::{AtomicType, LoadArgs, MAX_QPS, Measure, PerfArgs, QueueArgs, Test, Verb};
-pub(crate) use pingpong::{PingpongArgs, PingpongLoad};
-pub(crate) use run::RunArgs;
-pub(crate) use span::SpanArgs;
-pub(crate) use stats::{StatsArgs, StatsFormat, TableName};
-pub(crate) use top::{SortKey, TopArgs};
-pub(crate) use transport::Transport;
-pub(crate) use units::MAX_MESSAGE;
+pub use analyze::AnalyzeArgs;
+pub use capture::{ALL_DEVICES, CaptureArgs, Selection};
+pub use capture_filter::parse as parse_capture_filter;
+pub use check::{CheckArgs, Format};
+pub use cm::{CmArgs, CmConnectArgs, CmListenArgs, CmPingArgs, CmSide};
+pub use device::DeviceArgs;
+pub use devinfo::DevinfoArgs;
+pub use doctor::DoctorArgs;
+pub use dump::{DumpArgs, FieldFormat};
+pub use extcap::{EXTCAP_NAME, ExtcapArgs};
+pub use input::InputArgs;
+pub use manual::{CompletionsArgs, ManArgs};
+pub use perf::{AtomicType, LoadArgs, MAX_QPS, Measure, PerfArgs, QueueArgs, Test, Verb};
+pub use pingpong::{PingpongArgs, PingpongLoad};
+pub use run::RunArgs;
+pub use span::SpanArgs;
+pub use stats::{StatsArgs, StatsFormat, TableName};
+pub use top::{SortKey, TopArgs};
+pub use transport::Transport;
+pub use units::MAX_MESSAGE;
 
 /// RDMA over Converged Ethernet (RoCEv2) without RDMA hardware.
 #[derive(Parser, Debug)]
 #[command(name = "roce", version, max_term_width = 100, infer_long_args = true)]
-pub(crate) struct Cli {
+pub struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub command: Command,
     /// Color the output: auto does so on a terminal unless NO_COLOR is set.
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
-    pub(crate) color: ColorChoice,
+    pub color: ColorChoice,
 }
 
 #[derive(Subcommand, Debug)]
-pub(crate) enum Command {
+pub enum Command {
     Devinfo(DevinfoArgs),
     Doctor(DoctorArgs),
     Run(RunArgs),
@@ -82,12 +91,12 @@ pub(crate) enum Command {
 
 impl Cli {
     /// Parses the command line of this process.
-    pub(crate) fn read() -> Result<Self, clap::Error> {
+    pub fn read() -> Result<Self, clap::Error> {
         Self::parse_line(env::args_os().collect())
     }
 
     /// Parses a command line, in which the name of another program may stand for a subcommand.
-    pub(crate) fn parse_line(line: Vec<OsString>) -> Result<Self, clap::Error> {
+    pub fn parse_line(line: Vec<OsString>) -> Result<Self, clap::Error> {
         let (alias, line) = Alias::expand(line);
         let mut command = command().color(color_of(&line));
         if let Some(alias) = alias {
@@ -112,7 +121,7 @@ fn color_of(line: &[OsString]) -> ColorChoice {
 }
 
 /// Returns the parser without the environment in its help.
-pub(crate) fn table() -> clap::Command {
+pub fn table() -> clap::Command {
     Cli::command()
 }
 

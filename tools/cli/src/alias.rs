@@ -9,18 +9,18 @@ use std::path::Path;
 use clap::builder::Resettable;
 use clap::{Arg, Command, Id};
 
-use super::extcap::EXTCAP_NAME;
+use crate::extcap::EXTCAP_NAME;
 
 /// A name and the words that it stands for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Alias {
-    pub(super) name: &'static str,
+pub(crate) struct Alias {
+    pub(crate) name: &'static str,
     words: &'static [&'static str],
 }
 
 impl Alias {
     /// Every name.
-    pub(super) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self { name: "ib_write_bw", words: &["perf", "write-bw"] },
         Self { name: "ib_read_bw", words: &["perf", "read-bw"] },
         Self { name: "ib_send_bw", words: &["perf", "send-bw"] },
@@ -38,7 +38,7 @@ impl Alias {
     ];
 
     /// Replaces a name in a command line by the words that it stands for.
-    pub(super) fn expand(mut line: Vec<OsString>) -> (Option<Self>, Vec<OsString>) {
+    pub(crate) fn expand(mut line: Vec<OsString>) -> (Option<Self>, Vec<OsString>) {
         let find = |word: &OsString| {
             let name = Path::new(word).file_name();
             Self::ALL.into_iter().find(|alias| name.is_some_and(|name| name == alias.name))
@@ -64,7 +64,7 @@ impl Alias {
     }
 
     /// Gives options of a parser the meaning that the program with this name gives them.
-    pub(super) fn adapt(self, command: Command) -> Command {
+    pub(crate) fn adapt(self, command: Command) -> Command {
         if self.words[0] == "perf" {
             // Without HOST these programs listen.
             return command.mut_subcommand("perf", |perf| {
@@ -87,7 +87,7 @@ impl Alias {
     }
 
     /// Returns the words as a user would type them.
-    pub(super) fn meaning(self) -> String {
+    pub(crate) fn meaning(self) -> String {
         let words = self.words.join(" ");
         match self.words[0] {
             "perf" => format!("roce {words}, and --listen without HOST"),

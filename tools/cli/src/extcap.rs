@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 
 /// Name of the link to the command that Wireshark runs.
-pub(crate) const EXTCAP_NAME: &str = "roce-extcap";
+pub const EXTCAP_NAME: &str = "roce-extcap";
 
 /// Show the devices of running programs in Wireshark's and tshark's list of interfaces.
 ///
@@ -13,35 +13,35 @@ pub(crate) const EXTCAP_NAME: &str = "roce-extcap";
 /// `roce` there.
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
-pub(crate) struct ExtcapArgs {
+pub struct ExtcapArgs {
     /// Put the link into the personal extcap folder of Wireshark: ~/.local/lib/wireshark/extcap, or, for Wireshark
     /// before 4.2, ~/.config/wireshark/extcap.
     #[arg(long)]
-    pub(crate) install: bool,
+    pub install: bool,
     /// With --install: the folder, in place of Wireshark's.
     #[arg(long, value_name = "DIRECTORY", requires = "install", value_hint = ValueHint::DirPath)]
-    pub(crate) dir: Option<PathBuf>,
+    pub dir: Option<PathBuf>,
     /// Print the devices of this user.
     #[arg(long, help_heading = "Called by Wireshark")]
-    pub(crate) extcap_interfaces: bool,
+    pub extcap_interfaces: bool,
     /// Print the link type of a device.
     #[arg(long, help_heading = "Called by Wireshark")]
-    pub(crate) extcap_dlts: bool,
+    pub extcap_dlts: bool,
     /// Print the options of a device.
     #[arg(long, help_heading = "Called by Wireshark")]
-    pub(crate) extcap_config: bool,
+    pub extcap_config: bool,
     /// Capture a device; without --fifo, check the filter.
     #[arg(long, help_heading = "Called by Wireshark")]
-    pub(crate) capture: bool,
+    pub capture: bool,
     /// Device.
     #[arg(long, value_name = "DEVICE", help_heading = "Called by Wireshark")]
-    pub(crate) extcap_interface: Option<String>,
+    pub extcap_interface: Option<String>,
     /// Capture filter, as that of `roce capture`.
     #[arg(long, value_name = "FILTER", help_heading = "Called by Wireshark")]
-    pub(crate) extcap_capture_filter: Option<String>,
+    pub extcap_capture_filter: Option<String>,
     /// FIFO to write to.
     #[arg(long, value_name = "FIFO", help_heading = "Called by Wireshark", value_hint = ValueHint::FilePath)]
-    pub(crate) fifo: Option<PathBuf>,
+    pub fifo: Option<PathBuf>,
     /// Number of bytes of each packet; 0 for all.
     #[arg(
         long,
@@ -50,11 +50,11 @@ pub(crate) struct ExtcapArgs {
         hide_default_value = true,
         help_heading = "Called by Wireshark"
     )]
-    pub(crate) snaplen: u32,
+    pub snaplen: u32,
     /// Version of Wireshark.
     #[arg(long, value_name = "VERSION", num_args = 0..=1, require_equals = true, help_heading = "Called by Wireshark")]
-    pub(crate) extcap_version: Option<Option<String>>,
+    pub extcap_version: Option<Option<String>>,
     /// Option for which Wireshark requests new values; there is none.
     #[arg(long, value_name = "OPTION", help_heading = "Called by Wireshark")]
-    pub(crate) extcap_reload_option: Option<String>,
+    pub extcap_reload_option: Option<String>,
 }

@@ -7,28 +7,28 @@ use std::time::Duration;
 use clap::Args;
 use softroce::ids::Qpn;
 
-use super::units;
+use crate::units;
 
 /// Filters by queue pair, address and time.
 #[derive(Args, Debug)]
-pub(crate) struct SpanArgs {
+pub struct SpanArgs {
     /// Only packets of this queue pair: to it, or from it where the packet names its sender.
     #[arg(long, value_name = "QPN", value_parser = units::qpn)]
-    pub(crate) qpn: Vec<Qpn>,
+    pub qpn: Vec<Qpn>,
     /// Only packets from or to this address.
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) addr: Vec<IpAddr>,
+    pub addr: Vec<IpAddr>,
     /// Only packets captured that long after the first of the file, or later.
     #[arg(long, value_name = "SECONDS", value_parser = units::moment)]
-    pub(crate) from: Option<Duration>,
+    pub from: Option<Duration>,
     /// Only packets captured that long after the first of the file, or earlier.
     #[arg(long, value_name = "SECONDS", value_parser = units::moment)]
-    pub(crate) to: Option<Duration>,
+    pub to: Option<Duration>,
 }
 
 impl SpanArgs {
     /// Returns the filters as the user has given them; empty without any.
-    pub(crate) fn given(&self) -> String {
+    pub fn given(&self) -> String {
         let mut text = String::new();
         // A string takes whatever is written to it.
         for qpn in &self.qpn {

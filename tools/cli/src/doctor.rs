@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::DeviceArgs;
+use crate::DeviceArgs;
 
 /// Find out what keeps RoCEv2 from working, on this machine or on the path to HOST.
 ///
@@ -16,22 +16,22 @@ use super::DeviceArgs;
 ///
 /// The exit status is 0 without problems, 1 with one, 2 on an error.
 #[derive(Args, Debug)]
-pub(crate) struct DoctorArgs {
+pub struct DoctorArgs {
     /// Host at the other end of the path.
     #[arg(conflicts_with = "listen")]
-    pub(crate) host: Option<String>,
+    pub host: Option<String>,
     /// Listen for one doctor that names this machine as HOST.
     #[arg(long)]
-    pub(crate) listen: bool,
+    pub listen: bool,
     /// TCP port of the control connection; with --listen, 0 is any free one.
     #[arg(short, long, value_name = "PORT", default_value_t = 18516)]
-    pub(crate) port: u16,
+    pub port: u16,
     /// With --listen: print the TCP port once it accepts connections.
     #[arg(long, requires = "listen")]
-    pub(crate) announce: bool,
+    pub announce: bool,
     /// Print all findings as one object of JSON.
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
     #[command(flatten)]
-    pub(crate) device: DeviceArgs,
+    pub device: DeviceArgs,
 }
