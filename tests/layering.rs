@@ -27,8 +27,15 @@ use sizes::{Measured, Sizes};
 use sources::{read, sources};
 
 /// The crates, by the folders of their sources.
-const CRATES: [&str; 6] =
-    ["src", "pcap/src", "capi/src", "capi/paths/src", "tools/src", "tools/cli/src"];
+const CRATES: [&str; 7] = [
+    "src",
+    "pcap/src",
+    "capi/src",
+    "capi/paths/src",
+    "tools/src",
+    "tools/cli/src",
+    "tools/perf/src",
+];
 
 /// The crates with a table of layers in `lib.rs`.
 const LAYERED: [&str; 3] = ["src", "pcap/src", "capi/src"];

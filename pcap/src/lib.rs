@@ -5,6 +5,7 @@
 //! | layer | modules | |
 //! |---|---|---|
 //! | 4 | [`check`] | the rules of RoCEv2, and the packets of a capture that break them |
+//! | 4 | [`json`] | packets as objects of JSON |
 //! | 4 | [`analyze`] | figures of each connection, and the causes of its delays |
 //! | 3 | [`merge`] | captures of both ends of a path as one |
 //! | 3 | [`flow`] | connections: the packets of each, and the role of each packet in it |
@@ -20,6 +21,7 @@ pub mod display_filter;
 pub mod dissect;
 pub mod file;
 pub mod flow;
+pub mod json;
 pub mod merge;
 
 pub use dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};

@@ -6,11 +6,8 @@ use std::io::{self, StdoutLock, Write};
 use anstream::AutoStream;
 use clap::ColorChoice;
 use clap::builder::styling::{AnsiColor, Style};
-use serde::Serialize;
 
-/// Version of the schema of every JSON object that the command prints. It changes when a field is removed or
-/// changes its meaning; a new field does not change it.
-pub(crate) const JSON_VERSION: u32 = 1;
+pub(crate) use softroce_pcap::json::line as json_line;
 
 /// Error of a write to a pipe that its reader has closed, as `head` does.
 #[derive(Debug)]
@@ -68,19 +65,6 @@ pub(crate) fn stderr_line(line: impl Display) {
 pub(crate) fn warn(message: impl Display) {
     let prefix = Palette::of(&io::stderr()).paint(Paint::Name, "roce:");
     stderr_line(format_args!("{prefix} {message}"));
-}
-
-#[derive(Serialize)]
-struct Versioned<'a, T> {
-    version: u32,
-    #[serde(flatten)]
-    object: &'a T,
-}
-
-/// Writes an object of JSON as a line, with `version` as its first field.
-pub(crate) fn json_line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, &Versioned { version: JSON_VERSION, object })?;
-    out.write_all(b"\n")
 }
 
 /// Roles of colored text.

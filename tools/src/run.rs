@@ -19,11 +19,11 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use softroce::port::PortKind;
 use softroce::runtime::Environment;
+use softroce_cli::RunArgs;
 
 use crate::outcome::Outcome;
 use crate::output;
 use explained::Reports;
-use softroce_cli::RunArgs;
 use tree::DeviceFiles;
 
 /// File name of the library, in cargo's target directory and in packages.

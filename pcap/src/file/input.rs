@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(input.extend(100).unwrap(), 42, "what there is");
         assert_eq!(input.record(), &bytes[950..]);
         assert_eq!(input.begin(1).unwrap(), 0);
-        assert_eq!(input.record(), []);
+        assert_eq!(input.record(), b"");
     }
 
     #[test]

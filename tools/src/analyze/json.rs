@@ -13,9 +13,9 @@ use softroce_pcap::analyze::{
     QUANTILES, Rate, Stream,
 };
 use softroce_pcap::flow::{CmConversation, Outcome, Subject};
+use softroce_pcap::json::hex;
 
 use crate::check::Icrc;
-use crate::hex::hex;
 
 /// Returns the object. The series of each stream are lists of numbers, or what `packed` returns in their place.
 pub(super) fn whole<'a>(name: &'a str, analysis: &'a Analysis, packed: Packed) -> impl Serialize {

@@ -9,8 +9,8 @@ use softroce_pcap::analyze::{
 };
 use softroce_pcap::flow::{CmConversation, Outcome, Subject};
 
-use crate::hex::hex;
 use crate::output::{Paint, Palette};
+use softroce_pcap::json::hex;
 
 /// Writes the analysis: `detailed` flows in full, one line for each further flow.
 pub(super) fn report(

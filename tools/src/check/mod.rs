@@ -12,6 +12,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use softroce_cli::{CheckArgs, Format};
 use softroce_pcap::check::{Checker, Counts, Severity};
 use softroce_pcap::flow::Limits;
 
@@ -24,7 +25,6 @@ pub(crate) use json::Icrc;
 pub(crate) use text::{Summary, line};
 
 use report::Report;
-use softroce_cli::{CheckArgs, Format};
 
 /// Runs the command.
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {

@@ -11,13 +11,13 @@ use softroce::net::ROCE_PORT;
 use softroce::port::udp::Route;
 use softroce::runtime::{Environment, loopback_addresses};
 use softroce::verbs::cm;
+use softroce_cli::{CmArgs, CmConnectArgs, CmListenArgs, CmPingArgs, CmSide, DeviceArgs};
+use softroce_perf::clock;
 
-use crate::clock;
 use crate::device::{self, OpenDevice};
 use crate::outcome::Outcome;
 use crate::output::{self, json_line};
 use rping::{Client, Score, Server};
-use softroce_cli::{CmArgs, CmConnectArgs, CmListenArgs, CmPingArgs, CmSide, DeviceArgs};
 
 /// Runs the command.
 pub(crate) fn run(args: &CmArgs) -> anyhow::Result<Outcome> {

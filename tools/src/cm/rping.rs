@@ -22,9 +22,8 @@ use anyhow::{Context as _, bail, ensure};
 use serde::Serialize;
 use softroce::port::wait_readable;
 use softroce::verbs::*;
-
-use crate::clock;
-use crate::completion::success;
+use softroce_perf::clock;
+use softroce_perf::completion::success;
 
 /// Longest wait for the end of a connection: the data has been exchanged.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -11,10 +11,10 @@ use softroce::engine::QpType;
 use softroce::ids::{Mtu, PKey};
 use softroce::runtime::{now, wall_clock};
 use softroce::wire::cm::IpHeader;
+use softroce_perf::clock;
 
 use super::finding::{Finding, Findings};
 use super::probe::{GSI, PROBE_TARGET, Prober};
-use crate::clock;
 
 const CHECK: &str = "connection-manager";
 

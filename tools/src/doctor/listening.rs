@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::bail;
 use softroce::port::udp::Route;
+use softroce_perf::control::Control;
 
 use super::finding::{Finding, Findings};
 use super::probe::{Icrc, Probe, ProbeBurst, Prober, ReceivedPacket, ReceivedProbe};
 use super::protocol::{Hello, HelloReply, Report, Request};
-use crate::control::Control;
 
 /// Time without a message after which the session ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);

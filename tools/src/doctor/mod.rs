@@ -28,15 +28,15 @@ use softroce::net::TransmitErrorKind;
 use softroce::port::udp::{OpenError, Route, UdpPort};
 use softroce::port::{PortConfig, PortKind};
 use softroce::runtime::{Environment, loopback_addresses};
+use softroce_cli::DoctorArgs;
+use softroce_perf::control::Control;
+use softroce_perf::tcp;
 
-use crate::control::Control;
 use crate::device::{self, Recording};
 use crate::outcome::Outcome;
-use crate::tcp;
 use finding::{Finding, Findings};
 use here::Scope;
 use probe::Prober;
-use softroce_cli::DoctorArgs;
 
 /// Timeout of the TCP connection to a host.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);

@@ -6,13 +6,13 @@ use softroce::ids::Mtu;
 use softroce::net::TransmitErrorKind;
 use softroce::port::udp::Route;
 use softroce::transport::window;
+use softroce_perf::clock;
+use softroce_perf::control::Control;
 
 use super::finding::{Finding, Findings};
 use super::probe::{HOP_LIMIT, Icrc, Probe, ProbeBurst, Prober, ReceivedProbe, longest};
 use super::protocol::{Hello, HelloReply, Report, Request};
 use super::verdicts;
-use crate::clock;
-use crate::control::Control;
 
 /// Time that an echo may take.
 const ECHO_TIMEOUT: Duration = Duration::from_secs(1);

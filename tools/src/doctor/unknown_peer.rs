@@ -15,12 +15,12 @@ use softroce::ids::Mtu;
 use softroce::net::{ROCE_PORT, TransmitErrorKind};
 use softroce::port::udp::Route;
 use softroce::wire::icrc::Verdict;
+use softroce_perf::clock;
 
 use super::connection_manager;
 use super::finding::{Finding, Findings};
 use super::probe::{GSI, ProbeBurst, Prober, ReceivedPacket, datagram, longest};
 use super::verdicts;
-use crate::clock;
 
 /// Time that a response may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);

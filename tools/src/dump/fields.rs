@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use serde_json::{Map, Value, json};
 use softroce_pcap::display_filter::{Field, Subject};
+use softroce_pcap::json;
 
 /// Writes the fields of a packet in a line, separated by tabs. Values of one field are separated by commas.
 pub(super) fn line(
@@ -15,7 +15,8 @@ pub(super) fn line(
         if at > 0 {
             out.write_all(b"\t")?;
         }
-        out.write_all(texts(*field, subject).join(",").as_bytes())?;
+        let texts: Vec<_> = field.values(subject).map(|value| field.text(value)).collect();
+        out.write_all(texts.join(",").as_bytes())?;
     }
     out.write_all(b"\n")
 }
@@ -33,15 +34,9 @@ impl<W: Write> JsonList<W> {
 
     /// Writes the fields of a packet.
     pub(super) fn packet(&mut self, fields: &[Field], subject: &Subject<'_>) -> io::Result<()> {
-        let layers: Map<_, _> = fields
-            .iter()
-            .map(|field| (field.name().to_owned(), Value::from(texts(*field, subject))))
-            .filter(|(_, values)| values.as_array().is_some_and(|values| !values.is_empty()))
-            .collect();
         let begin = if std::mem::take(&mut self.is_empty) { "[\n" } else { ",\n" };
         self.out.write_all(begin.as_bytes())?;
-        let packet = json!({ "_source": { "layers": layers } });
-        Ok(serde_json::to_writer(&mut self.out, &packet)?)
+        json::fields(&mut self.out, fields, subject)
     }
 
     /// Ends the list.
@@ -49,8 +44,4 @@ impl<W: Write> JsonList<W> {
         self.out.write_all(if self.is_empty { b"[]\n" } else { b"\n]\n" })?;
         self.out.flush()
     }
-}
-
-fn texts(field: Field, subject: &Subject<'_>) -> Vec<String> {
-    field.values(subject).map(|value| field.text(value)).collect()
 }

@@ -2,7 +2,6 @@
 
 mod annotated;
 mod fields;
-mod json;
 mod line;
 mod shown;
 
@@ -16,9 +15,10 @@ use anyhow::Context;
 use softroce::ids::Qpn;
 use softroce::wire::ParseError;
 use softroce::wire::text::PacketLine;
+use softroce_cli::{DumpArgs, FieldFormat};
 use softroce_pcap::display_filter::{Field, Subject};
 use softroce_pcap::flow::CmConversations;
-use softroce_pcap::{Packet, Reader, RocePacket, dissect};
+use softroce_pcap::{Packet, Reader, RocePacket, dissect, json};
 
 use crate::capture;
 use crate::live;
@@ -27,7 +27,6 @@ use crate::output::{self, Paint, Palette, Stdout};
 use annotated::Annotated;
 use fields::JsonList;
 use shown::Shown;
-use softroce_cli::{DumpArgs, FieldFormat};
 
 /// Number of queue pairs that a message lists.
 const MAX_QPNS_LISTED: usize = 8;
@@ -210,7 +209,9 @@ impl Output {
             Self::Text(out, palette) => packets
                 .try_for_each(|shown| line::roce(out, *palette, packet, since_start, &shown))?,
             Self::Json(out) => {
-                packets.try_for_each(|shown| json::packet(out, name, packet, &shown))?;
+                packets.try_for_each(|Shown { roce, place }| {
+                    json::packet(out, name, packet, &roce, place)
+                })?;
             }
             Self::Fields(out, fields) => packets.try_for_each(|Shown { roce, .. }| {
                 fields::line(out, fields, &Subject { frame: packet, roce: &roce, since_start })

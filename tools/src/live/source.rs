@@ -9,12 +9,12 @@ use softroce::port::wait_readable;
 use softroce::runtime::control::{CaptureFilter, NewDevices, RecordHeader, SocketName, sockets};
 use softroce_cli::Selection;
 use softroce_pcap::Description;
+use softroce_perf::clock::now;
 
 use super::device::{description, find};
 use super::reorder::{Held, Reorder};
 use super::status::Status;
 use super::stream::Stream;
-use crate::clock::now;
 
 /// Interval at which a capture of all devices looks for new ones.
 const SCAN_INTERVAL: Duration = Duration::from_millis(50);

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 use softroce::runtime::control::{Client, Request, SocketName, sockets};
-
-use crate::clock::now;
+use softroce_perf::clock::now;
 
 /// Longest wait for the states of all devices together.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use softroce::runtime::control::{CaptureFilter, RecordHeader, Request, SocketName};
+use softroce_perf::clock::now;
 
 use super::status::{Connection, Status, connect};
-use crate::clock::now;
 
 /// Longest wait until a device begins a capture.
 const START_TIMEOUT: Duration = Duration::from_secs(2);

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use softroce::runtime::control::RecordHeader;
 use softroce_pcap::{Description, LinkType, Record, Writer};
+use softroce_perf::clock::now;
 
 use super::files::{BlockFile, Ring, RingOptions};
 use super::source::{Consumer, wall_clock};
-use crate::clock::now;
 
 /// Bytes of blocks that wait at most.
 const MAX_WAITING_BYTES: u64 = 1 << 20;

@@ -13,19 +13,21 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use softroce::runtime::Environment;
 use softroce::verbs::Context;
 use softroce_cli::{Measure, PerfArgs};
+use softroce_perf::ceiling::RawUdpSide;
+use softroce_perf::control::Control;
+use softroce_perf::latency::PingPong;
+use softroce_perf::measure::{Arrivals, Report, Run};
+use softroce_perf::protocol::{
+    Connect, Connected, Constraints, Reply, Request, SideInfo, exchange_hello,
+};
+use softroce_perf::side::Side;
+use softroce_perf::stream::Stream;
+use softroce_perf::tcp;
 
-use super::latency::PingPong;
-use super::measure::{Arrivals, Report, Run};
 use super::placement;
-use super::protocol::{Connect, Connected, Constraints, Reply, Request, SideInfo, exchange_hello};
-use super::side::Side;
-use super::stream::Stream;
-use crate::ceiling::RawUdpSide;
-use crate::control::Control;
 use crate::counters;
 use crate::device::{self, OpenDevice};
 use crate::outcome::Outcome;
-use crate::tcp;
 
 /// Runs `roce perf TEST --listen`.
 pub(super) fn run(args: &PerfArgs) -> anyhow::Result<Outcome> {

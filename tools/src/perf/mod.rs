@@ -16,32 +16,23 @@
 
 mod active;
 mod child;
-mod index;
-mod latency;
 mod listening;
-mod measure;
-mod memory;
 mod placement;
-mod plan;
 mod plot;
-mod progress;
-mod protocol;
 mod row;
-mod side;
-mod stream;
 
 use anyhow::ensure;
+use softroce_cli::{PerfArgs, Test};
+use softroce_perf::control::Control;
+use softroce_perf::plan::Kind;
+use softroce_perf::protocol::exchange_hello;
+use softroce_perf::tcp;
 
-use crate::control::Control;
 use crate::device;
 use crate::outcome::Outcome;
-use crate::tcp;
 use child::ChildSide;
-use plan::Kind;
 use plot::Plot;
-use protocol::exchange_hello;
 use row::Table;
-use softroce_cli::{PerfArgs, Test};
 
 /// Runs the command.
 pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<Outcome> {

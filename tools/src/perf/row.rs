@@ -7,11 +7,11 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use softroce::ids::Mtu;
 use softroce_cli::{Test, Transport};
+use softroce_perf::ceiling::{Ceiling, Measurement, Pattern};
+use softroce_perf::latency::Times;
+use softroce_perf::measure::{Rate, Report};
+use softroce_perf::protocol::Load;
 
-use super::latency::Times;
-use super::measure::{Rate, Report};
-use super::protocol::Load;
-use crate::ceiling::{Ceiling, Measurement, Pattern};
 use crate::output::{self, json_line};
 
 /// Result of a row. In JSON a field that does not apply is `null`.

@@ -9,14 +9,15 @@ mod single;
 use std::net::TcpStream;
 
 use anyhow::ensure;
+use softroce_cli::{PingpongArgs, Transport};
+use softroce_perf::tcp;
 
 use crate::counters::{self, Column};
 use crate::device::{self, OpenDevice};
+use crate::exchange;
 use crate::outcome::Outcome;
-use crate::{exchange, tcp};
 use report::Report;
 use single::PingPong;
-use softroce_cli::{PingpongArgs, Transport};
 
 /// Runs the command.
 pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Outcome> {

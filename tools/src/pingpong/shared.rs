@@ -9,12 +9,12 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use softroce::verbs::*;
 use softroce_cli::{PingpongArgs, PingpongLoad, Transport};
+use softroce_perf::clock;
+use softroce_perf::completion::Waiter;
 
 use super::report::{Report, Score};
 use super::setup::{RECV_WR_ID, SEND_WR_ID, mtu};
 use super::shared_exchange::{self, XrcEndpoint};
-use crate::clock;
-use crate::completion::Waiter;
 use crate::device::OpenDevice;
 use crate::exchange;
 

@@ -7,11 +7,11 @@ use anyhow::{Context as _, bail};
 use softroce::engine::{InitAttr, RtrAttr, RtsAttr};
 use softroce::verbs::*;
 use softroce_cli::{PingpongArgs, PingpongLoad, Transport};
+use softroce_perf::clock;
+use softroce_perf::completion::Waiter;
 
 use super::report::{Report, Score};
 use super::setup::{RECV_WR_ID, SEND_WR_ID, mtu};
-use crate::clock;
-use crate::completion::Waiter;
 use crate::device::OpenDevice;
 use crate::exchange;
 

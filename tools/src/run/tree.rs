@@ -13,9 +13,9 @@ use softroce::engine::gid_table;
 use softroce::verbs::{Gid, LINK_SPEED};
 use softroce::wire::cm::Guid;
 use softroce::wire::icrc::crc32;
+use softroce_pcap::json::hex;
 
 use super::folder::Folder;
-use crate::hex::hex;
 
 /// Maximum length of a device name in `ibv_device`.
 const MAX_NAME_BYTES: usize = 63;

@@ -12,14 +12,14 @@ use std::time::Duration;
 use anyhow::ensure;
 use serde::Serialize;
 use softroce::port::wait_readable;
+use softroce_cli::TopArgs;
+use softroce_perf::clock::now;
 
-use crate::clock::now;
 use crate::live::EndSignals;
 use crate::output::{self, Palette};
 
 use input::{Keys, View};
 use rates::{DeviceRow, Sampler};
-use softroce_cli::TopArgs;
 use terminal::Terminal;
 
 /// Runs the command.

@@ -11,13 +11,13 @@ use hdrhistogram::Histogram;
 use softroce::verbs::{Completion, RemoteAddr, SendData, SendOp, SendRequest};
 use softroce_cli::{AtomicType, Transport, Verb};
 
-use super::measure::{Amount, Run};
-use super::progress::Progress;
-use super::protocol::{Request, SideInfo};
-use super::side::{PEER_TIMEOUT, RECV_WR_ID, Side};
 use crate::clock;
 use crate::completion::{Idle, success};
 use crate::control::Control;
+use crate::measure::{Amount, Run};
+use crate::progress::Progress;
+use crate::protocol::{Request, SideInfo};
+use crate::side::{PEER_TIMEOUT, RECV_WR_ID, Side};
 
 /// Number of exchanges before the measurement, unless they take longer than the time below.
 const WARM_UP_EXCHANGES: u64 = 200;
@@ -27,14 +27,14 @@ const WARM_UP_TIME: Duration = Duration::from_millis(100);
 const EXCHANGES_PER_STEP: u64 = 256;
 
 /// Distribution and duration of a row.
-pub(super) struct Times {
+pub struct Times {
     /// Nanoseconds of half a round trip, or of a whole one, depending on the test.
-    pub(super) each: Histogram<u64>,
-    pub(super) seconds: f64,
+    pub each: Histogram<u64>,
+    pub seconds: f64,
 }
 
 /// One side of a latency test.
-pub(super) struct PingPong<'a> {
+pub struct PingPong<'a> {
     side: &'a mut Side,
     verb: Verb,
     size: usize,
@@ -49,7 +49,7 @@ pub(super) struct PingPong<'a> {
 }
 
 impl<'a> PingPong<'a> {
-    pub(super) fn new(side: &'a mut Side, theirs: &SideInfo, run: Run) -> anyhow::Result<Self> {
+    pub fn new(side: &'a mut Side, theirs: &SideInfo, run: Run) -> anyhow::Result<Self> {
         let verb = side.load.kind.verb;
         // The receiver of a WRITE needs a byte to look at.
         let size = if verb == Verb::Write { run.size.max(1) } else { run.size };
@@ -66,7 +66,7 @@ impl<'a> PingPong<'a> {
     }
 
     /// Runs the active side.
-    pub(super) fn serve(&mut self, amount: Amount, progress: &Progress) -> anyhow::Result<Times> {
+    pub fn serve(&mut self, amount: Amount, progress: &Progress) -> anyhow::Result<Times> {
         let mut each = Histogram::new_with_bounds(1, 10_000_000_000, 3)?;
         let warm_up = match amount {
             Amount::Messages(_) => WARM_UP_TIME,
@@ -104,12 +104,12 @@ impl<'a> PingPong<'a> {
     }
 
     /// Returns the number of sent messages, including those before the measurement.
-    pub(super) fn sent(&self) -> u64 {
+    pub fn sent(&self) -> u64 {
         self.sent
     }
 
     /// Runs the listening side: returns every message until the active side finishes.
-    pub(super) fn echo(&mut self, control: &mut Control) -> anyhow::Result<()> {
+    pub fn echo(&mut self, control: &mut Control) -> anyhow::Result<()> {
         // The device answers READs and atomics: nothing is received, and this waits for the control message.
         while self.receive(self.sent + 1, Some(control))? {
             self.send()?;

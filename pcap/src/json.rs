@@ -1,20 +1,50 @@
-//! A packet as an object of JSON: the common fields first, then its extension headers, under the names of the
+//! Packets as objects of JSON: the common fields first, then the extension headers, under the names of the
 //! specification.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::IpAddr;
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use softroce::wire::cm::{self, Message};
 use softroce::wire::text::PacketLine;
 use softroce::wire::{Bth, Datagram, ParseError};
-use softroce_pcap::flow::{CmPlace, CmRelation};
-use softroce_pcap::{Extent, Icrc, Packet};
 
-use super::shown::Shown;
-use crate::hex::hex;
-use crate::output::json_line;
+use crate::display_filter::{Field, Subject};
+use crate::dissect::{Extent, Icrc, RocePacket};
+use crate::file::Packet;
+use crate::flow::{CmPlace, CmRelation};
+
+/// Version of the schema of every JSON object. It changes when a field is removed or changes its meaning; a new field
+/// does not change it.
+pub const VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    version: u32,
+    #[serde(flatten)]
+    object: &'a T,
+}
+
+/// Writes an object of JSON as a line, with `version` as its first field.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, &Versioned { version: VERSION, object })?;
+    out.write_all(b"\n")
+}
+
+/// Capacity for the line of a packet, in bytes. Longer lines have more.
+const LINE_CAPACITY: usize = 1024;
+
+/// Writes an object as one piece: the compiler inlines a buffer in memory, not the output of a caller.
+fn at_once(out: &mut dyn Write, object: &impl Serialize) -> io::Result<()> {
+    let mut text = Vec::with_capacity(LINE_CAPACITY);
+    line(&mut text, object)?;
+    out.write_all(&text)
+}
 
 /// Fields of any frame.
 #[derive(Serialize)]
@@ -233,13 +263,18 @@ impl Extensions {
     }
 }
 
-/// Writes a RoCE packet.
-pub(super) fn packet(
-    out: &mut impl Write,
+/// Writes a RoCE packet of `file` as a line. `place` is that of its message in a conversation of connection managers.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn packet(
+    out: &mut dyn Write,
     file: &str,
     packet: &Packet<'_>,
-    Shown { roce, place }: &Shown<'_>,
-) -> anyhow::Result<()> {
+    roce: &RocePacket<'_>,
+    place: Option<CmPlace>,
+) -> io::Result<()> {
     let object = PacketObject {
         frame: Frame::of(file, packet),
         source: roce.ip.source.ip(),
@@ -262,11 +297,11 @@ pub(super) fn packet(
             Icrc::Missing => "missing",
         },
         content: match &roce.datagram {
-            Ok(datagram) => Content::Packet(Box::new(Fields::of(datagram, *place))),
+            Ok(datagram) => Content::Packet(Box::new(Fields::of(datagram, place))),
             Err(e) => Content::Error { error: e.to_string() },
         },
     };
-    Ok(json_line(out, &object)?)
+    at_once(out, &object)
 }
 
 /// Returns the name and the fields of a message, and its place in a conversation.
@@ -278,7 +313,7 @@ fn connection_management(
         Ok(message) => message,
         Err(e) => return json!({ "error": e.to_string() }),
     };
-    let mut fields = serde_json::Map::new();
+    let mut fields = Map::new();
     fields.insert("message".into(), message.body.name().into());
     fields.insert("transaction_id".into(), message.transaction_id.into());
     message.each_field(&mut |name, value| {
@@ -305,18 +340,43 @@ fn connection_management(
     fields.into()
 }
 
-/// Writes an IP packet that cannot be parsed.
-pub(super) fn error(
-    out: &mut impl Write,
+/// Writes those of the `fields` that the packet has as an object, as `tshark -T json` does.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn fields(out: &mut dyn Write, fields: &[Field], subject: &Subject<'_>) -> io::Result<()> {
+    let mut layers = Map::new();
+    for field in fields {
+        let texts: Vec<_> = field.values(subject).map(|value| field.text(value)).collect();
+        if !texts.is_empty() {
+            layers.insert(field.name().to_owned(), texts.into());
+        }
+    }
+    out.write_all(json!({ "_source": { "layers": layers } }).to_string().as_bytes())
+}
+
+/// Returns two hexadecimal digits for each byte.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Writes an IP packet that cannot be parsed as a line.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn error(
+    out: &mut dyn Write,
     file: &str,
     packet: &Packet<'_>,
     error: &ParseError,
-) -> anyhow::Result<()> {
+) -> io::Result<()> {
     #[derive(Serialize)]
     struct ErrorObject<'a> {
         #[serde(flatten)]
         frame: Frame<'a>,
         error: String,
     }
-    Ok(json_line(out, &ErrorObject { frame: Frame::of(file, packet), error: error.to_string() })?)
+    at_once(out, &ErrorObject { frame: Frame::of(file, packet), error: error.to_string() })
 }

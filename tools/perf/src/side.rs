@@ -11,33 +11,33 @@ use softroce::verbs::{
 };
 use softroce_cli::Transport;
 
-use super::index::QpIndex;
-use super::measure::Counted;
-use super::memory::Memory;
-use super::protocol::{Load, SideInfo};
 use crate::completion::Waiter;
+use crate::index::QpIndex;
+use crate::measure::Counted;
+use crate::memory::Memory;
+use crate::protocol::{Load, SideInfo};
 
 /// Time without a message from the other side after which a test fails.
-pub(super) const PEER_TIMEOUT: Duration = Duration::from_secs(10);
+pub const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Q_Key of both sides.
 const QKEY: QKey = QKey(0x1111_1111);
 
 /// Work request ID of receive requests; send requests count from 1.
-pub(super) const RECV_WR_ID: u64 = u64::MAX;
+pub const RECV_WR_ID: u64 = u64::MAX;
 
 /// Memory and queue pairs. Each queue pair has an area of memory to send from and one to receive to.
-pub(super) struct Side {
-    pub(super) load: Load,
-    pub(super) qps: Vec<QueuePair>,
-    pub(super) waiter: Waiter,
-    pub(super) memory: Memory,
+pub struct Side {
+    pub load: Load,
+    pub qps: Vec<QueuePair>,
+    pub waiter: Waiter,
+    pub(crate) memory: Memory,
     /// Index of the GID in use.
     sgid_index: u8,
     context: Context,
     pd: ProtectionDomain,
     /// Index of each queue pair and target.
-    pub(super) indices: QpIndex,
+    pub(crate) indices: QpIndex,
     /// Over UD and XRC, the destination of each of `qps`.
     addresses: Vec<SendTarget>,
     /// Shared receive queue.
@@ -47,14 +47,14 @@ pub(super) struct Side {
     /// Number of receive requests posted to each queue pair; the first also counts those of a shared queue.
     receives: Vec<u64>,
     /// Messages sent in all rows of a latency test.
-    pub(super) sent: u64,
+    pub sent: u64,
     /// Messages known to be complete.
-    pub(super) done: u64,
+    pub done: u64,
     before: Counted,
 }
 
 impl Side {
-    pub(super) fn new(context: &Context, load: Load, sgid_index: u8) -> anyhow::Result<Self> {
+    pub fn new(context: &Context, load: Load, sgid_index: u8) -> anyhow::Result<Self> {
         let qps = usize::try_from(load.qps)?;
         let pd = context.alloc_pd();
         let memory = Memory::new(&pd, qps, load.longest, usize::try_from(load.inline_size)?)?;
@@ -107,7 +107,7 @@ impl Side {
         })
     }
 
-    pub(super) fn info(&self) -> anyhow::Result<SideInfo> {
+    pub fn info(&self) -> anyhow::Result<SideInfo> {
         let receive_buffer = self.context.device_info()?.port.receive_buffer as u64;
         let endpoints = self.qps.iter().map(|qp| qp.endpoint_at(self.sgid_index));
         let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
@@ -119,7 +119,7 @@ impl Side {
     }
 
     /// Connects each queue pair to the one with the same index on the other side.
-    pub(super) fn connect(&mut self, theirs: &SideInfo, mtu: Mtu) -> anyhow::Result<()> {
+    pub fn connect(&mut self, theirs: &SideInfo, mtu: Mtu) -> anyhow::Result<()> {
         let endpoints = theirs.endpoints()?;
         let (ours, count) = (self.qps.len(), endpoints.len());
         ensure!(count == ours, "the other side has {count} queue pairs, this one {ours}");
@@ -170,12 +170,12 @@ impl Side {
 
     /// Returns the destination of a request, on services that need one.
     #[inline]
-    pub(super) fn target_of(&self, qp: usize) -> Option<SendTarget> {
+    pub fn target_of(&self, qp: usize) -> Option<SendTarget> {
         self.addresses.get(qp).copied()
     }
 
     /// Fills the receive queues with requests that hold any message of the test, if it consumes any.
-    pub(super) fn fill_receive_queues(&mut self) -> anyhow::Result<()> {
+    pub fn fill_receive_queues(&mut self) -> anyhow::Result<()> {
         if !self.load.kind.takes_receives() {
             return Ok(());
         }
@@ -188,12 +188,12 @@ impl Side {
     }
 
     /// Posts a receive request to this queue pair or to the shared queue.
-    pub(super) fn post_recv(&mut self, qp: usize) -> anyhow::Result<()> {
+    pub fn post_recv(&mut self, qp: usize) -> anyhow::Result<()> {
         self.post_recvs(qp, 1)
     }
 
     /// Posts `count` receive requests as a list, which costs less.
-    pub(super) fn post_recvs(&mut self, qp: usize, count: u64) -> anyhow::Result<()> {
+    pub fn post_recvs(&mut self, qp: usize, count: u64) -> anyhow::Result<()> {
         let header = if self.load.kind.transport == Transport::Ud { GRH_LEN } else { 0 };
         let most = self.load.longest + header;
         let queue = if self.srq.is_some() { 0 } else { qp };
@@ -216,13 +216,13 @@ impl Side {
     }
 
     /// Starts the counts of a row.
-    pub(super) fn start_row(&mut self) -> anyhow::Result<()> {
+    pub fn start_row(&mut self) -> anyhow::Result<()> {
         self.before = self.counted()?;
         Ok(())
     }
 
     /// Returns the counts of the device in this row.
-    pub(super) fn counted_in_row(&self) -> anyhow::Result<Counted> {
+    pub fn counted_in_row(&self) -> anyhow::Result<Counted> {
         Ok(self.counted()?.since(self.before))
     }
 

@@ -6,13 +6,13 @@ use anyhow::{bail, ensure};
 use softroce::verbs::{Completion, SendData, SendFlags, SendOp, SendRequest};
 use softroce_cli::{AtomicType, Verb};
 
-use super::measure::{Amount, Arrivals, Rate, Report, Run};
-use super::progress::Progress;
-use super::protocol::{Request, SideInfo};
-use super::side::{PEER_TIMEOUT, RECV_WR_ID, Side};
 use crate::clock;
 use crate::completion::{Idle, success};
 use crate::control::Control;
+use crate::measure::{Amount, Arrivals, Rate, Report, Run};
+use crate::progress::Progress;
+use crate::protocol::{Request, SideInfo};
+use crate::side::{PEER_TIMEOUT, RECV_WR_ID, Side};
 
 /// Minimum interval for the peak rate: many round trips of the window.
 const MIN_PEAK_INTERVAL: Duration = Duration::from_millis(5);
@@ -24,7 +24,7 @@ const MAX_COMPLETIONS_PER_POLL: usize = 64;
 const LOSS_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// One side of a row.
-pub(super) struct Stream<'a> {
+pub struct Stream<'a> {
     side: &'a mut Side,
     theirs: &'a SideInfo,
     run: Run,
@@ -59,12 +59,12 @@ impl QpProgress {
 
 impl<'a> Stream<'a> {
     /// Creates the active side, which sends.
-    pub(super) fn active(side: &'a mut Side, theirs: &'a SideInfo, run: Run) -> Self {
+    pub fn active(side: &'a mut Side, theirs: &'a SideInfo, run: Run) -> Self {
         Self::new(side, theirs, run, true)
     }
 
     /// Creates the listening side, which sends in a bidirectional test.
-    pub(super) fn listening(side: &'a mut Side, theirs: &'a SideInfo, run: Run) -> Self {
+    pub fn listening(side: &'a mut Side, theirs: &'a SideInfo, run: Run) -> Self {
         let sends = side.load.kind.bidirectional;
         Self::new(side, theirs, run, sends)
     }
@@ -88,7 +88,7 @@ impl<'a> Stream<'a> {
 
     /// Sends the messages of the row, and waits until all are complete and the other side has finished; returns the
     /// reports of both.
-    pub(super) fn drive(
+    pub fn drive(
         mut self,
         control: &mut Control,
         progress: &Progress,
@@ -106,7 +106,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Runs the listening side until the active side has finished.
-    pub(super) fn serve(mut self, control: &mut Control) -> anyhow::Result<Report> {
+    pub fn serve(mut self, control: &mut Control) -> anyhow::Result<Report> {
         while !self.has_message(control)? {}
         let Request::Finish { sent } = control.receive()? else {
             bail!("the other side sent another request during a row, expected Finish")

@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 /// A row of a test.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Run {
+pub struct Run {
     /// Bytes of a message.
-    pub(super) size: usize,
-    pub(super) amount: Amount,
+    pub size: usize,
+    pub amount: Amount,
 }
 
 /// Length of a row.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) enum Amount {
+pub enum Amount {
     /// Number of messages.
     Messages(u64),
     Time(Duration),
@@ -22,27 +22,27 @@ pub(super) enum Amount {
 
 /// Results of a row on one side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Report {
+pub struct Report {
     /// Rate of sent messages, if the side sends any.
-    pub(super) rate: Option<Rate>,
+    pub rate: Option<Rate>,
     /// Messages that arrived, if the side sees them.
-    pub(super) arrivals: Arrivals,
-    pub(super) counted: Counted,
+    pub arrivals: Arrivals,
+    pub counted: Counted,
 }
 
 /// Counters of one side's device in a row.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Counted {
-    pub(super) retransmits: u64,
+pub struct Counted {
+    pub retransmits: u64,
     /// Datagrams that the kernel dropped because the receive buffer was full.
-    pub(super) kernel_drops: u64,
+    pub kernel_drops: u64,
     /// Packets that found no receive request.
-    pub(super) without_receive: u64,
+    pub without_receive: u64,
 }
 
 impl Counted {
     /// Returns the sums over both sides.
-    pub(super) fn with(self, other: Self) -> Self {
+    pub fn with(self, other: Self) -> Self {
         Self {
             retransmits: self.retransmits + other.retransmits,
             kernel_drops: self.kernel_drops + other.kernel_drops,
@@ -51,7 +51,7 @@ impl Counted {
     }
 
     /// Returns the difference to earlier counts.
-    pub(super) fn since(self, before: Self) -> Self {
+    pub fn since(self, before: Self) -> Self {
         Self {
             retransmits: self.retransmits - before.retransmits,
             kernel_drops: self.kernel_drops - before.kernel_drops,
@@ -62,17 +62,17 @@ impl Counted {
 
 /// Rate of messages that a side has sent.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Rate {
-    pub(super) messages: u64,
-    pub(super) seconds: f64,
+pub struct Rate {
+    pub messages: u64,
+    pub seconds: f64,
     /// Messages a second in the best interval.
-    pub(super) peak: f64,
+    pub peak: f64,
 }
 
 /// Messages that arrived at a side that sees them.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Arrivals {
-    pub(super) messages: u64,
+pub struct Arrivals {
+    pub messages: u64,
     /// Seconds from the first message to the last.
-    pub(super) seconds: f64,
+    pub seconds: f64,
 }

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use softroce::verbs::{Completion, Qpn};
 
 /// Index of each queue pair.
-pub(super) struct QpIndex {
+pub(crate) struct QpIndex {
     by_qpn: HashMap<Qpn, usize>,
     /// The newest lookup: consecutive completions usually are of one queue pair.
     recent: Option<(Qpn, usize)>,
@@ -14,7 +14,7 @@ pub(super) struct QpIndex {
 
 impl QpIndex {
     /// Creates the index from pairs of index and number.
-    pub(super) fn new(qps: impl Iterator<Item = (usize, Qpn)>) -> Self {
+    pub(crate) fn new(qps: impl Iterator<Item = (usize, Qpn)>) -> Self {
         Self { by_qpn: qps.map(|(index, qpn)| (qpn, index)).collect(), recent: None }
     }
 
@@ -24,7 +24,7 @@ impl QpIndex {
     ///
     /// The completion is of another queue pair.
     #[inline]
-    pub(super) fn of(&mut self, completion: &Completion) -> anyhow::Result<usize> {
+    pub(crate) fn of(&mut self, completion: &Completion) -> anyhow::Result<usize> {
         let qpn = completion.qpn;
         if let Some((_, index)) = self.recent.filter(|(recent, _)| *recent == qpn) {
             return Ok(index);

@@ -17,33 +17,33 @@ use crate::tcp;
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// One end of the control connection.
-pub(crate) struct Control {
+pub struct Control {
     stream: BufReader<TcpStream>,
 }
 
 impl Control {
-    pub(crate) fn new(stream: TcpStream) -> anyhow::Result<Self> {
+    pub fn new(stream: TcpStream) -> anyhow::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Self { stream: BufReader::new(stream) })
     }
 
     /// Sets the time that [`receive`](Self::receive) waits; `None` waits without limit.
-    pub(crate) fn set_timeout(&mut self, timeout: Option<Duration>) -> anyhow::Result<()> {
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) -> anyhow::Result<()> {
         Ok(self.stream.get_ref().set_read_timeout(timeout)?)
     }
 
-    pub(crate) fn send<T: Serialize>(&mut self, message: &T) -> anyhow::Result<()> {
+    pub fn send<T: Serialize>(&mut self, message: &T) -> anyhow::Result<()> {
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
         self.stream.get_mut().write_all(&line).context("the other side is gone")
     }
 
-    pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
+    pub fn receive<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
         self.receive_or_end()?.context("the other side closed the connection")
     }
 
     /// Receives a message; `None` when the other side has closed the connection.
-    pub(crate) fn receive_or_end<T: DeserializeOwned>(&mut self) -> anyhow::Result<Option<T>> {
+    pub fn receive_or_end<T: DeserializeOwned>(&mut self) -> anyhow::Result<Option<T>> {
         let mut line = Vec::new();
         let mut limited = (&mut self.stream).take(MAX_LINE_BYTES);
         let n = limited.read_until(b'\n', &mut line).context("no message from the other side")?;
@@ -58,7 +58,7 @@ impl Control {
     }
 
     /// Returns whether a message is waiting, or the other side has closed the connection.
-    pub(crate) fn has_message(&mut self) -> anyhow::Result<bool> {
+    pub fn has_message(&mut self) -> anyhow::Result<bool> {
         if !self.stream.buffer().is_empty() {
             return Ok(true);
         }
@@ -72,12 +72,12 @@ impl Control {
     }
 
     /// Returns a descriptor that is readable when a message is waiting.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.stream.get_ref().as_fd()
     }
 
     /// Returns the local address of the connection.
-    pub(crate) fn local_ip(&self) -> anyhow::Result<IpAddr> {
+    pub fn local_ip(&self) -> anyhow::Result<IpAddr> {
         tcp::local_ip(self.stream.get_ref())
     }
 }

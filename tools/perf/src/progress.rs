@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::termios::tcgetwinsize;
 
-use super::measure::Amount;
+use crate::measure::Amount;
 
 /// Characters of the bar.
 const BAR_CHARS: usize = 40;
@@ -16,7 +16,7 @@ const BAR_CHARS: usize = 40;
 const CLEAR: &str = "\r\x1b[K";
 
 /// Progress bar on standard error, if that is a terminal.
-pub(super) struct Progress {
+pub struct Progress {
     /// The text before the bar; `None` without a terminal.
     what: Option<String>,
     /// The percentage that the terminal shows.
@@ -25,7 +25,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Starts a bar with this text.
-    pub(super) fn begin(what: String) -> Self {
+    pub fn begin(what: String) -> Self {
         let is_dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
         let what = (io::stderr().is_terminal() && !is_dumb).then_some(what);
         let progress = Self { what, percent: Cell::new(None) };
@@ -34,7 +34,7 @@ impl Progress {
     }
 
     /// Updates the bar.
-    pub(super) fn show(&self, amount: Amount, done: u64, elapsed: Duration) {
+    pub fn show(&self, amount: Amount, done: u64, elapsed: Duration) {
         let percent = match amount {
             Amount::Messages(n) => u128::from(done) * 100 / u128::from(n.max(1)),
             Amount::Time(all) => elapsed.as_micros() * 100 / all.as_micros().max(1),

@@ -10,8 +10,8 @@ const MIN_MEMORY_BYTES: usize = 4 << 20;
 const PATTERN: u8 = 0x5a;
 
 /// A memory region with two areas for each queue pair: one to send from, and one to receive to.
-pub(super) struct Memory {
-    pub(super) mr: MemoryRegion,
+pub(crate) struct Memory {
+    pub(crate) mr: MemoryRegion,
     /// Bytes of one area.
     area: usize,
     /// The longest message that is inline.
@@ -21,7 +21,7 @@ pub(super) struct Memory {
 impl Memory {
     /// Registers memory for `qps` queue pairs and messages up to `longest` bytes, of which those up to `inline_size` are
     /// inline.
-    pub(super) fn new(
+    pub(crate) fn new(
         pd: &ProtectionDomain,
         qps: usize,
         longest: usize,
@@ -40,13 +40,13 @@ impl Memory {
     /// Returns the offset from which message `count` of queue pair `qp` is sent, on either side. Consecutive messages
     /// are adjacent, and start over at the end of the area.
     #[inline]
-    pub(super) fn outgoing(&self, qp: usize, count: u64, size: usize) -> usize {
+    pub(crate) fn outgoing(&self, qp: usize, count: u64, size: usize) -> usize {
         2 * qp * self.area + self.within(count, size)
     }
 
     /// Returns the offset to which the message is received.
     #[inline]
-    pub(super) fn incoming(&self, qp: usize, count: u64, size: usize) -> usize {
+    pub(crate) fn incoming(&self, qp: usize, count: u64, size: usize) -> usize {
         (2 * qp + 1) * self.area + self.within(count, size)
     }
 
@@ -59,13 +59,13 @@ impl Memory {
     }
 
     #[inline]
-    pub(super) fn sge(&self, offset: usize, size: usize) -> Sge {
+    pub(crate) fn sge(&self, offset: usize, size: usize) -> Sge {
         self.mr.sge(offset..offset + size)
     }
 
     /// Returns a message to send: inline if it is small enough, otherwise from `offset`.
     #[inline]
-    pub(super) fn message(&self, offset: usize, size: usize) -> SendData {
+    pub(crate) fn message(&self, offset: usize, size: usize) -> SendData {
         match self.inline.get(..size) {
             Some(bytes) => SendData::inline(bytes),
             None => self.sge(offset, size).into(),

@@ -13,7 +13,7 @@ const POLLS_PER_YIELD: u32 = 1024;
 
 /// Counts polls of an empty completion queue.
 #[derive(Debug, Default)]
-pub(crate) struct Idle {
+pub struct Idle {
     polls: u32,
 }
 
@@ -22,7 +22,7 @@ impl Idle {
     /// as long as a poll. The thread has yielded before: that costs nothing if it has the CPU to itself, and lets the
     /// other side run if both share one.
     #[inline]
-    pub(crate) fn poll_was_empty(&mut self, waiter: &Waiter) -> bool {
+    pub fn poll_was_empty(&mut self, waiter: &Waiter) -> bool {
         self.polls += 1;
         if waiter.channel.is_some() {
             // The poll has slept.
@@ -38,15 +38,15 @@ impl Idle {
 
 /// A completion queue, and how to wait for its completions.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiter {
-    pub(crate) cq: CompletionQueue,
+pub struct Waiter {
+    pub cq: CompletionQueue,
     /// Channel to sleep on; without one the queue is polled.
-    pub(crate) channel: Option<CompletionChannel>,
+    pub channel: Option<CompletionChannel>,
 }
 
 impl Waiter {
     /// Returns the next completion, which must arrive within `timeout` and be a success.
-    pub(crate) fn next(&self, timeout: Duration) -> anyhow::Result<Completion> {
+    pub fn next(&self, timeout: Duration) -> anyhow::Result<Completion> {
         let found = self.next_within(timeout)?;
         found.with_context(|| {
             format!(
@@ -57,7 +57,7 @@ impl Waiter {
     }
 
     /// Returns the next completion, which must be a success; `None` if none arrives within `timeout`.
-    pub(crate) fn next_within(&self, timeout: Duration) -> anyhow::Result<Option<Completion>> {
+    pub fn next_within(&self, timeout: Duration) -> anyhow::Result<Option<Completion>> {
         // A polling thread reads the clock only after many polls.
         let mut start = self.channel.as_ref().map(|_| clock::now());
         let mut idle = Idle::default();
@@ -76,7 +76,7 @@ impl Waiter {
     }
 
     /// Returns a completion if there is one; with a channel, sleeps up to `timeout` for it.
-    pub(crate) fn look(&self, timeout: Duration) -> anyhow::Result<Option<Completion>> {
+    pub fn look(&self, timeout: Duration) -> anyhow::Result<Option<Completion>> {
         let found = self.cq.poll_one();
         let Some(channel) = self.channel.as_ref().filter(|_| found.is_none()) else {
             return Ok(found);
@@ -97,7 +97,7 @@ impl Waiter {
 
 /// Returns the completion, or an error if it has failed.
 #[inline]
-pub(crate) fn success(completion: Completion) -> anyhow::Result<Completion> {
+pub fn success(completion: Completion) -> anyhow::Result<Completion> {
     let (status, qpn) = (completion.status, completion.qpn);
     ensure!(status.is_success(), "queue pair {qpn}: {status}{}", meaning(status));
     Ok(completion)

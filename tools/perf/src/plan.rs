@@ -8,23 +8,23 @@ use serde::{Deserialize, Serialize};
 use softroce::ids::Mtu;
 use softroce_cli::{AtomicType, LoadArgs, Measure, PerfArgs, QueueArgs, Test, Transport, Verb};
 
-use super::measure::Amount;
 use crate::ceiling::{Measurement, Operation, Pattern, Shape};
+use crate::measure::Amount;
 
 /// Bytes of an atomic operation.
 const ATOMIC_BYTES: usize = 8;
 
 /// A kind of test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Kind {
-    pub(super) verb: Verb,
-    pub(super) measure: Measure,
-    pub(super) transport: Transport,
-    pub(super) atomic: AtomicType,
+pub struct Kind {
+    pub verb: Verb,
+    pub measure: Measure,
+    pub transport: Transport,
+    pub atomic: AtomicType,
     /// Both sides send.
-    pub(super) bidirectional: bool,
+    pub bidirectional: bool,
     /// Queue pairs share a receive queue.
-    pub(super) shared: bool,
+    pub shared: bool,
 }
 
 impl Kind {
@@ -33,7 +33,7 @@ impl Kind {
     /// # Errors
     ///
     /// There is no such test, or it does not have an option.
-    pub(super) fn of(args: &PerfArgs) -> anyhow::Result<Self> {
+    pub fn of(args: &PerfArgs) -> anyhow::Result<Self> {
         let is_ceiling = args.test == Test::Ceiling;
         if is_ceiling && (args.device.pcap.is_some() || args.device.impair.is_some()) {
             bail!(
@@ -125,19 +125,19 @@ impl Kind {
     }
 
     /// Returns whether a message consumes a receive request of the other side.
-    pub(super) fn takes_receives(self) -> bool {
+    pub fn takes_receives(self) -> bool {
         self.verb == Verb::Send || self.writes_are_announced()
     }
 
     /// Returns whether WRITEs carry immediate data: UC has no acknowledgements, so the receiver counts the messages.
     #[inline]
-    pub(super) fn writes_are_announced(self) -> bool {
+    pub fn writes_are_announced(self) -> bool {
         let is_uc_bandwidth = self.transport == Transport::Uc && self.measure == Measure::Bandwidth;
         self.verb == Verb::Write && is_uc_bandwidth
     }
 
     /// Returns whether lost messages are not retransmitted.
-    pub(super) fn is_unreliable(self) -> bool {
+    pub fn is_unreliable(self) -> bool {
         matches!(self.transport, Transport::Uc | Transport::Ud)
     }
 
@@ -146,7 +146,7 @@ impl Kind {
     /// # Errors
     ///
     /// A UD message would be longer than the MTU.
-    pub(super) fn sizes(self, args: &LoadArgs, mtu: Mtu) -> anyhow::Result<Vec<usize>> {
+    pub fn sizes(self, args: &LoadArgs, mtu: Mtu) -> anyhow::Result<Vec<usize>> {
         let most = match self.transport {
             Transport::Ud => mtu.bytes(),
             Transport::Rc | Transport::Uc | Transport::Xrc => usize::MAX,
@@ -169,7 +169,7 @@ impl Kind {
     }
 
     /// Returns the raw UDP measurement to compare with. A side that `sleeps` waits in the kernel for each message.
-    pub(super) fn measurement(
+    pub fn measurement(
         self,
         size: usize,
         mtu: Mtu,
@@ -206,13 +206,13 @@ fn carried_by(transport: Transport) -> String {
 }
 
 /// Returns the duration of a row that does not count messages.
-pub(super) fn duration(args: &LoadArgs) -> Duration {
+pub fn duration(args: &LoadArgs) -> Duration {
     let default = if args.all { Duration::from_millis(250) } else { Duration::from_secs(1) };
     args.duration.unwrap_or(default)
 }
 
 /// Returns the length of a row.
-pub(super) fn amount(args: &LoadArgs) -> Amount {
+pub fn amount(args: &LoadArgs) -> Amount {
     args.iters.map_or_else(|| Amount::Time(duration(args)), Amount::Messages)
 }
 

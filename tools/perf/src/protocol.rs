@@ -9,17 +9,17 @@ use softroce::ids::{Mtu, Rkey};
 use softroce::verbs::{Endpoint, Limits, RemoteAddr, Srqn};
 use softroce_cli::{LoadArgs, MAX_MESSAGE, MAX_QPS, Measure, Test};
 
-use super::measure::Run;
-use super::plan::Kind;
 use crate::ceiling::Measurement;
 use crate::control::Control;
+use crate::measure::Run;
+use crate::plan::Kind;
 
 /// Version of the control protocol. Every change of a message changes it.
 const PROTOCOL_VERSION: u32 = 5;
 
 /// First message of each side. Later versions may add fields, but not change these.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Hello {
+pub struct Hello {
     roce: String,
     test: String,
     /// Version of the protocol; sides without this field have version 1.
@@ -33,13 +33,13 @@ const fn first() -> u32 {
 
 impl Hello {
     /// Returns the message of this side.
-    pub(super) fn new(test: &str) -> Self {
+    pub fn new(test: &str) -> Self {
         let roce = env!("CARGO_PKG_VERSION").to_owned();
         Self { roce, test: test.to_owned(), version: PROTOCOL_VERSION }
     }
 
     /// Checks that both sides have one version of the protocol and one test.
-    pub(super) fn check(&self, theirs: &Self) -> anyhow::Result<()> {
+    pub fn check(&self, theirs: &Self) -> anyhow::Result<()> {
         let (ours, other) = (self.version, theirs.version);
         ensure!(
             ours == other,
@@ -57,7 +57,7 @@ impl Hello {
 }
 
 /// Exchanges the first messages.
-pub(super) fn exchange_hello(control: &mut Control, test: Test) -> anyhow::Result<()> {
+pub fn exchange_hello(control: &mut Control, test: Test) -> anyhow::Result<()> {
     control.set_timeout(Some(Duration::from_secs(10)))?;
     let ours = Hello::new(test.name());
     control.send(&ours)?;
@@ -67,7 +67,7 @@ pub(super) fn exchange_hello(control: &mut Control, test: Test) -> anyhow::Resul
 
 /// Request of the active side to the listening one.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Request {
+pub enum Request {
     /// Take part in a measurement of raw UDP.
     Ceiling(Measurement),
     /// Create queue pairs and connect them to these. The reply is a [`Reply`] with [`Connected`].
@@ -75,7 +75,7 @@ pub(super) enum Request {
     /// Take part in a row of the test. When the side is ready, the reply is an empty [`Reply`].
     Run(Run),
     /// The active side has sent this number of messages in the row. When the other side has finished too, it sends a
-    /// [`Report`](super::measure::Report).
+    /// [`Report`](crate::measure::Report).
     Finish { sent: u64 },
     /// Return the counters of the device. The reply is a [`Reply`] with [`Values`](crate::counters::Values).
     Counters,
@@ -83,20 +83,20 @@ pub(super) enum Request {
 
 /// Reply to a request: its result, or why it failed.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Reply<T> {
+pub enum Reply<T> {
     Yes(T),
     No(String),
 }
 
 impl<T> Reply<T> {
-    pub(super) fn of(result: anyhow::Result<T>) -> Self {
+    pub fn of(result: anyhow::Result<T>) -> Self {
         match result {
             Ok(value) => Self::Yes(value),
             Err(e) => Self::No(format!("{e:#}")),
         }
     }
 
-    pub(super) fn yes(self) -> anyhow::Result<T> {
+    pub fn yes(self) -> anyhow::Result<T> {
         match self {
             Self::Yes(value) => Ok(value),
             Self::No(why) => bail!("the other side: {why}"),
@@ -106,23 +106,23 @@ impl<T> Reply<T> {
 
 /// Load and queue pairs of the active side.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Connect {
-    pub(super) constraints: Constraints,
-    pub(super) load: Load,
-    pub(super) active: SideInfo,
+pub struct Connect {
+    pub constraints: Constraints,
+    pub load: Load,
+    pub active: SideInfo,
 }
 
 /// MTU and queue pairs of the listening side.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Connected {
+pub struct Connected {
     /// Bytes.
-    pub(super) mtu: usize,
-    pub(super) listening: SideInfo,
+    pub mtu: usize,
+    pub listening: SideInfo,
 }
 
 /// Queue pairs and memory of a side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct SideInfo {
+pub struct SideInfo {
     /// Endpoint of each queue pair, as [`Endpoint`] is formatted.
     endpoints: Vec<String>,
     /// XRC: endpoint of each target, and the number of the shared receive queue.
@@ -130,11 +130,11 @@ pub(super) struct SideInfo {
     addr: u64,
     rkey: u32,
     /// Receive buffer of the socket, in bytes.
-    pub(super) receive_buffer: u64,
+    pub receive_buffer: u64,
 }
 
 impl SideInfo {
-    pub(super) fn new(
+    pub fn new(
         endpoints: Vec<Endpoint>,
         xrc: Option<(Vec<Endpoint>, Srqn)>,
         memory: RemoteAddr,
@@ -147,19 +147,19 @@ impl SideInfo {
         Self { endpoints, xrc, addr: memory.addr, rkey: memory.rkey.0, receive_buffer }
     }
 
-    pub(super) fn endpoints(&self) -> anyhow::Result<Vec<Endpoint>> {
+    pub fn endpoints(&self) -> anyhow::Result<Vec<Endpoint>> {
         parsed(&self.endpoints)
     }
 
     /// Returns the XRC targets, and the shared receive queue of the messages.
-    pub(super) fn targets(&self) -> anyhow::Result<(Vec<Endpoint>, Srqn)> {
+    pub fn targets(&self) -> anyhow::Result<(Vec<Endpoint>, Srqn)> {
         let (targets, srqn) = self.xrc.as_ref().context("the other side names no XRC targets")?;
         Ok((parsed(targets)?, Srqn::new(*srqn)))
     }
 
     /// Returns the address of the byte at `offset` of the memory.
     #[inline]
-    pub(super) fn remote(&self, offset: usize) -> RemoteAddr {
+    pub fn remote(&self, offset: usize) -> RemoteAddr {
         RemoteAddr { addr: self.addr.wrapping_add(offset as u64), rkey: Rkey(self.rkey) }
     }
 }
@@ -171,7 +171,7 @@ fn parsed(endpoints: &[String]) -> anyhow::Result<Vec<Endpoint>> {
 
 /// Options of one side, which those of the other side must match.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Constraints {
+pub struct Constraints {
     /// Name of the transport service.
     connection: Option<String>,
     /// Path MTU, in bytes.
@@ -183,7 +183,7 @@ pub(super) struct Constraints {
 }
 
 impl Constraints {
-    pub(super) fn of(args: &LoadArgs, active_mtu: Mtu) -> Self {
+    pub fn of(args: &LoadArgs, active_mtu: Mtu) -> Self {
         Self {
             connection: args.connection.map(|transport| transport.name().to_owned()),
             mtu: args.mtu.map(Mtu::bytes),
@@ -194,7 +194,7 @@ impl Constraints {
     }
 
     /// Returns the constraints of an active side; they hold for options that the listening side leaves out.
-    pub(super) fn of_active(args: &LoadArgs, active_mtu: Mtu, load: &Load) -> Self {
+    pub fn of_active(args: &LoadArgs, active_mtu: Mtu, load: &Load) -> Self {
         Self {
             connection: Some(load.kind.transport.name().to_owned()),
             size: (!args.all).then_some(load.longest),
@@ -204,7 +204,7 @@ impl Constraints {
     }
 
     /// Returns the path MTU of both sides; called on the listening side.
-    pub(super) fn agree(&self, active: &Self) -> anyhow::Result<Mtu> {
+    pub fn agree(&self, active: &Self) -> anyhow::Result<Mtu> {
         agreed("connection", self.connection.as_deref(), active.connection.as_deref())?;
         agreed("size", self.size, active.size)?;
         agreed("queue pair", self.qps, active.qps)?;
@@ -237,22 +237,22 @@ const UNRELIABLE_RX_DEPTH: u32 = 4096;
 
 /// The load as both sides must know it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Load {
-    pub(super) kind: Kind,
-    pub(super) qps: u32,
+pub struct Load {
+    pub kind: Kind,
+    pub qps: u32,
     /// Bytes of the longest message.
-    pub(super) longest: usize,
-    pub(super) tx_depth: u32,
+    pub longest: usize,
+    pub tx_depth: u32,
     /// Depth of the receive queue of each queue pair, or of the shared one.
-    pub(super) rx_depth: u32,
+    pub rx_depth: u32,
     /// Send requests of one call of `post_send`.
-    pub(super) post_list: u32,
+    pub post_list: u32,
     /// Messages for which there is one completion.
-    pub(super) cq_mod: u32,
-    pub(super) inline_size: u32,
-    pub(super) events: bool,
+    pub cq_mod: u32,
+    pub inline_size: u32,
+    pub events: bool,
     /// Exponent of the ACK timeout.
-    pub(super) qp_timeout: u8,
+    pub qp_timeout: u8,
 }
 
 /// Messages for which there is one completion, unless the options say otherwise; perftest's default.
@@ -266,7 +266,7 @@ const MAX_SHARED_RX_DEPTH: u32 = 16384;
 
 impl Load {
     /// Returns the load of a test with messages up to `longest` bytes.
-    pub(super) fn of(args: &LoadArgs, kind: Kind, longest: usize) -> Self {
+    pub fn of(args: &LoadArgs, kind: Kind, longest: usize) -> Self {
         let queues = &args.queues;
         let may_be_inline = kind.measure == Measure::Latency && !kind.verb.is_answered();
         let small = if may_be_inline { 220 } else { 0 };
@@ -299,7 +299,7 @@ impl Load {
     /// # Errors
     ///
     /// No device or no option permits the load.
-    pub(super) fn check(&self, limits: &Limits) -> anyhow::Result<()> {
+    pub fn check(&self, limits: &Limits) -> anyhow::Result<()> {
         let Self { qps, longest, inline_size, .. } = *self;
         let most = limits.max_inline_data;
         ensure!(

@@ -16,7 +16,7 @@ use anyhow::Context;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use shape::{Operation, Shape};
+pub use shape::{Operation, Shape};
 
 use crate::control::Control;
 use endpoint::{Endpoint, UnconnectedSocket};
@@ -25,15 +25,15 @@ use stream::{ReceiveWindow, StreamReceiver, StreamSender, StreamStats};
 
 /// A measurement of raw UDP.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Measurement {
-    pub(crate) shape: Shape,
-    pub(crate) pattern: Pattern,
-    pub(crate) duration: Duration,
+pub struct Measurement {
+    pub shape: Shape,
+    pub pattern: Pattern,
+    pub duration: Duration,
 }
 
 /// Direction of the messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Pattern {
+pub enum Pattern {
     /// One side sends a stream.
     OneWay,
     /// Both sides send a stream each.
@@ -54,31 +54,31 @@ struct SocketInfo {
 }
 
 /// Result of a measurement.
-pub(crate) struct Ceiling {
-    pub(crate) messages: u64,
-    pub(crate) seconds: f64,
+pub struct Ceiling {
+    pub messages: u64,
+    pub seconds: f64,
     /// Rate of message bytes in streams.
-    pub(crate) gbit_per_s: f64,
-    pub(crate) msg_per_s: f64,
+    pub gbit_per_s: f64,
+    pub msg_per_s: f64,
     /// Times of a ping-pong in nanoseconds: half round trips, or whole ones of READs and atomics.
-    pub(crate) times: Option<Histogram<u64>>,
+    pub times: Option<Histogram<u64>>,
     /// Reasons why the result may be below the capacity of UDP.
-    pub(crate) warnings: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// One side of a measurement.
-pub(crate) struct RawUdpSide<'c> {
+pub struct RawUdpSide<'c> {
     /// Control connection to the other side.
-    pub(crate) control: &'c mut Control,
+    pub control: &'c mut Control,
     /// Local address.
-    pub(crate) ip: IpAddr,
+    pub ip: IpAddr,
     /// Requested receive buffer.
-    pub(crate) receive_buffer: Option<usize>,
+    pub receive_buffer: Option<usize>,
 }
 
 impl RawUdpSide<'_> {
     /// Measures with a peer that runs [`serve`](Self::serve) with the same parameters.
-    pub(crate) fn measure(mut self, measurement: Measurement) -> anyhow::Result<Ceiling> {
+    pub fn measure(mut self, measurement: Measurement) -> anyhow::Result<Ceiling> {
         let shape = measurement.shape;
         match measurement.active_role() {
             Role::Sender => {
@@ -109,7 +109,7 @@ impl RawUdpSide<'_> {
     }
 
     /// Runs the other side of [`measure`](Self::measure).
-    pub(crate) fn serve(mut self, measurement: Measurement) -> anyhow::Result<()> {
+    pub fn serve(mut self, measurement: Measurement) -> anyhow::Result<()> {
         let shape = measurement.shape;
         match measurement.active_role() {
             Role::Sender => {

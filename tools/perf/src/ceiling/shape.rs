@@ -23,7 +23,7 @@ const MAX_UDP_PAYLOAD: usize = 65_507;
 
 /// Operation whose packets are imitated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Operation {
+pub enum Operation {
     /// All packets of a message have the same headers.
     Send,
     /// A message is one packet with a DETH.
@@ -44,24 +44,24 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// Returns whether a ping-pong consists of request and response, instead of two equal messages.
-    pub(crate) fn is_answered(self) -> bool {
+    pub fn is_answered(self) -> bool {
         matches!(self, Self::Read | Self::Atomic)
     }
 }
 
 /// Messages of one size, segmented at one MTU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Shape {
-    pub(crate) operation: Operation,
+pub struct Shape {
+    pub operation: Operation,
     /// Bytes of a message.
-    pub(crate) size: usize,
+    pub size: usize,
     /// Payload bytes of a full packet.
-    pub(crate) mtu: usize,
+    pub mtu: usize,
 }
 
 impl Shape {
     /// Returns the number of packets in a message.
-    pub(crate) fn packets(&self) -> usize {
+    pub fn packets(&self) -> usize {
         match self.operation {
             Operation::ReadRequest | Operation::Atomic | Operation::AtomicAnswer => 1,
             _ => self.size.div_ceil(self.mtu).max(1),
