@@ -348,7 +348,7 @@ fn connection_management(
 pub fn fields(out: &mut dyn Write, fields: &[Field], subject: &Subject<'_>) -> io::Result<()> {
     let mut layers = Map::new();
     for field in fields {
-        let texts: Vec<_> = field.values(subject).map(|value| field.text(value)).collect();
+        let texts = field.texts(subject);
         if !texts.is_empty() {
             layers.insert(field.name().to_owned(), texts.into());
         }

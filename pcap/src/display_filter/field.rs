@@ -78,8 +78,13 @@ impl Field {
         (self.get)(subject).into_iter().flatten()
     }
 
+    /// Returns the values in a packet as `tshark -T fields` prints them.
+    pub fn texts(&self, subject: &Subject<'_>) -> Vec<String> {
+        self.values(subject).map(|value| self.text(value)).collect()
+    }
+
     /// Returns a value as `tshark -T fields` prints it.
-    pub fn text(&self, value: Value) -> String {
+    fn text(&self, value: Value) -> String {
         match (value, self.kind) {
             (Value::Number(number), Kind::Hex(bits)) => {
                 let digits = usize::try_from(bits.div_ceil(4)).unwrap_or_default();

@@ -15,8 +15,7 @@ pub(super) fn line(
         if at > 0 {
             out.write_all(b"\t")?;
         }
-        let texts: Vec<_> = field.values(subject).map(|value| field.text(value)).collect();
-        out.write_all(texts.join(",").as_bytes())?;
+        out.write_all(field.texts(subject).join(",").as_bytes())?;
     }
     out.write_all(b"\n")
 }
