@@ -77,7 +77,7 @@ pub enum Request {
     /// The active side has sent this number of messages in the row. When the other side has finished too, it sends a
     /// [`Report`](crate::measure::Report).
     Finish { sent: u64 },
-    /// Return the counters of the device. The reply is a [`Reply`] with [`Values`](crate::counters::Values).
+    /// Return the counters of the device. The reply is a [`Reply`] with their values by name.
     Counters,
 }
 
