@@ -7,7 +7,8 @@
 //! - [`MAX_WAITING_REQUESTS`] or [`MAX_WAITING_BYTES`] wait, which fill a burst,
 //! - the device's thread finds that no thread takes turns any more, some milliseconds later.
 //!
-//! Requests wait only if a thread has taken a turn within [`POLL_WINDOW`] and no thread sleeps on the port. A program
+//! Requests wait only if a thread has taken a turn within [`POLL_WINDOW`], or has posted a series of requests since a turn
+//! within [`SERIES_WINDOW`], and no thread sleeps on the port. A program
 //! that often posts and then computes would lose time to the third event, so requests that waited longer than
 //! [`LATE`] pause the coalescing. The pause doubles from [`MIN_PAUSE`] to [`MAX_PAUSE`]: a program that polls, and is
 //! late because another thread had its processor, is to coalesce again soon.
@@ -25,7 +26,11 @@ const MAX_WAITING_REQUESTS: usize = 32;
 const MAX_WAITING_BYTES: u64 = 48 << 10;
 
 /// A program that took a turn within this time is expected to take another soon.
-pub(super) const POLL_WINDOW: Duration = Duration::from_micros(100);
+const POLL_WINDOW: Duration = Duration::from_micros(100);
+
+/// Longest series of posts after a turn, each within [`POLL_WINDOW`] of the one before, behind which a turn is expected too:
+/// perftest posts a hundred requests between two polls.
+const SERIES_WINDOW: Duration = LATE;
 
 /// Requests that waited longer than this did not leave by the program's next poll.
 const LATE: Duration = Duration::from_millis(1);
@@ -54,6 +59,12 @@ pub(crate) enum Doorbell {
     MayWait,
     /// The requests leave now.
     Now,
+}
+
+/// Returns whether a thread that posts now will take a turn soon, by the times of its last turn and of the post before.
+pub(super) fn is_turn_expected(now: Instant, turn: Instant, post: Instant) -> bool {
+    let (idle, gap) = (now - turn, now - post);
+    idle < POLL_WINDOW || idle < SERIES_WINDOW && gap < POLL_WINDOW
 }
 
 /// The requests of a shard that wait for others.
@@ -194,6 +205,23 @@ mod tests {
         assert!(posts.waits(at(1), Doorbell::MayWait, 1, 64));
         let later = at(1) + POLL_WINDOW + US;
         assert!(!posts.waits(later, Doorbell::MayWait, 1, 64), "the oldest has waited enough");
+    }
+
+    #[test]
+    fn turn_is_expected_after_another_and_behind_a_series_of_posts() {
+        let window = u64::try_from(POLL_WINDOW.as_micros()).unwrap();
+        let series = u64::try_from(SERIES_WINDOW.as_micros()).unwrap();
+        for (now, turn, post, expected) in [
+            (window - 1, 0, 0, true),
+            (window + 50, 0, 51, true),
+            (window + 50, 0, 50, false),
+            (series - 1, 0, series - 2, true),
+            (series, 0, series - 1, false),
+            (series, series - 1, 0, true),
+        ] {
+            let found = is_turn_expected(at(now), at(turn), at(post));
+            assert_eq!(found, expected, "at {now} µs, turn {turn}, post {post}");
+        }
     }
 
     #[test]

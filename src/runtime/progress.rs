@@ -376,7 +376,7 @@ impl Shard {
         now - self.last_turn()
     }
 
-    fn last_turn(&self) -> Instant {
+    pub(super) fn last_turn(&self) -> Instant {
         Instant::from_nanos(self.last.turn.load(Ordering::Relaxed))
     }
 

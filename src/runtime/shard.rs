@@ -20,7 +20,7 @@ use crate::runtime::last_times::LastTimes;
 use crate::runtime::lease::AddressLease;
 use crate::runtime::listener::Listener;
 use crate::runtime::log::log;
-use crate::runtime::post_coalescing::{Doorbell, POLL_WINDOW};
+use crate::runtime::post_coalescing::{Doorbell, is_turn_expected};
 use crate::runtime::queue::Queue;
 use crate::runtime::shard_set::ShardSet;
 use crate::runtime::{clock, generation};
@@ -149,8 +149,10 @@ impl Shard {
         act: impl FnOnce(&mut Core, Instant, Doorbell) -> R,
     ) -> Result<R, DeviceError> {
         self.with(|core, now| {
+            let previous = Instant::from_nanos(self.last.post.load(Ordering::Relaxed));
             self.last.post.store(now.as_nanos(), Ordering::Relaxed);
-            let may_wait = self.idle_for(now) < POLL_WINDOW && self.wakes_at().is_none();
+            let may_wait =
+                is_turn_expected(now, self.last_turn(), previous) && self.wakes_at().is_none();
             act(core, now, if may_wait { Doorbell::MayWait } else { Doorbell::Now })
         })
     }

@@ -467,6 +467,8 @@ mod tests {
 
     #[test]
     fn ended_sender_is_removed_although_another_process_has_its_connection() {
+        // One that another test starts would have the sender's end, until it executes its program.
+        let _no_new_process = PROCESS_START.read().unwrap();
         let (here, there) = (config().ip, config().ip);
         let mut incoming = Incoming::open(there).unwrap();
         let called = handshake::connect_with_ring(here, there).unwrap();
