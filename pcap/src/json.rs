@@ -14,6 +14,7 @@ use crate::display_filter::{Field, Subject};
 use crate::dissect::{Extent, Icrc, RocePacket};
 use crate::file::Packet;
 use crate::flow::{CmPlace, CmRelation};
+use crate::hex::hex;
 
 /// Version of the schema of every JSON object. It changes when a field is removed or changes its meaning; a new field
 /// does not change it.
@@ -354,11 +355,6 @@ pub fn fields(out: &mut dyn Write, fields: &[Field], subject: &Subject<'_>) -> i
         }
     }
     out.write_all(json!({ "_source": { "layers": layers } }).to_string().as_bytes())
-}
-
-/// Returns two hexadecimal digits for each byte.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Writes an IP packet that cannot be parsed as a line.

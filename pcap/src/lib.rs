@@ -12,6 +12,7 @@
 //! | 3 | [`display_filter`] | filters with the field names of Wireshark |
 //! | 2 | [`dissect`](mod@dissect) | the RoCEv2 packets in an IP packet, and the verdicts on their ICRCs |
 //! | 1 | [`file`](mod@file) | capture files: pcap and pcapng, compressed or not, as packets with their times |
+//! | 0 | `hex` | bytes in hexadecimal |
 
 #![deny(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod display_filter;
 pub mod dissect;
 pub mod file;
 pub mod flow;
+mod hex;
 pub mod json;
 pub mod merge;
 
@@ -29,3 +31,4 @@ pub use file::{
     Annotator, Block, CaptureFile, Description, LinkType, NotIp, Packet, Patch, PcapFileHeader,
     ReadError, Reader, Record, SummaryPlace, Writer, decompressed,
 };
+pub use hex::hex;

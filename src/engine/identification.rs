@@ -56,7 +56,7 @@ impl Identification {
         let is_admitted = match verdict {
             Verdict::Good => {
                 self.last = icrc(datagram);
-                self.is_index(segment)
+                self.admits_index(segment)
             }
             Verdict::Recovered { id } => self.admits(id, flow, datagram),
             Verdict::Bad => false,
@@ -88,7 +88,7 @@ impl Identification {
         }
         // It may be the index in a burst.
         if usize::from(id) < MAX_BURST_SEGMENTS {
-            return self.is_index(id);
+            return self.admits_index(id);
         }
         self.surprises += 1;
         let is_taken = !is_habit || self.surprises >= RESET_AFTER;
@@ -103,7 +103,7 @@ impl Identification {
     ///
     /// Indexes begin again with each burst. Those that only increase may as well be a count that passes zero, as that of
     /// kernel rxe does, and predict nothing.
-    fn is_index(&mut self, index: u16) -> bool {
+    fn admits_index(&mut self, index: u16) -> bool {
         self.predictable = self.predictable.saturating_add(u8::from(index <= self.index));
         (self.index, self.surprises) = (index, 0);
         true

@@ -8,10 +8,10 @@
 //! - the device's thread finds that no thread takes turns any more, some milliseconds later.
 //!
 //! Requests wait only if a thread has taken a turn within [`POLL_WINDOW`], or has posted a series of requests since a turn
-//! within [`SERIES_WINDOW`], and no thread sleeps on the port. A program
-//! that often posts and then computes would lose time to the third event, so requests that waited longer than
-//! [`LATE`] pause the coalescing. The pause doubles from [`MIN_PAUSE`] to [`MAX_PAUSE`]: a program that polls, and is
-//! late because another thread had its processor, is to coalesce again soon.
+//! within [`SERIES_WINDOW`], and no thread sleeps on the port. A program that often posts and then computes would lose time
+//! to the third event, so requests that waited longer than [`LATE`] pause the coalescing. The pause doubles from
+//! [`MIN_PAUSE`] to [`MAX_PAUSE`]: a program that polls, and is late because another thread had its processor, is to
+//! coalesce again soon.
 //!
 //! The idea is Nagle's (RFC 896) at the level of work requests; drivers of adapters batch doorbells in the same way.
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::dissect::RocePacket;
 use crate::file::Packet;
+use crate::hex::hex;
 
 /// A RoCE packet with the frame in which it was captured.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +94,7 @@ impl Field {
             (Value::Number(number), _) => number.to_string(),
             (Value::Address(address), _) => address.to_string(),
             (Value::Time(time), _) => format!("{}.{:09}", time.as_secs(), time.subsec_nanos()),
-            (Value::Bytes(bytes), _) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            (Value::Bytes(bytes), _) => hex(&bytes),
             (Value::Header, _) => self.name.to_owned(),
         }
     }

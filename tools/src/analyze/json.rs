@@ -13,7 +13,7 @@ use softroce_pcap::analyze::{
     QUANTILES, Rate, Stream,
 };
 use softroce_pcap::flow::{CmConversation, Outcome, Subject};
-use softroce_pcap::json::hex;
+use softroce_pcap::hex;
 
 use crate::check::Icrc;
 

@@ -10,7 +10,7 @@ use softroce_pcap::analyze::{
 use softroce_pcap::flow::{CmConversation, Outcome, Subject};
 
 use crate::output::{Paint, Palette};
-use softroce_pcap::json::hex;
+use softroce_pcap::hex;
 
 /// Writes the analysis: `detailed` flows in full, one line for each further flow.
 pub(super) fn report(

@@ -13,7 +13,7 @@ use softroce::engine::gid_table;
 use softroce::verbs::{Gid, LINK_SPEED};
 use softroce::wire::cm::Guid;
 use softroce::wire::icrc::crc32;
-use softroce_pcap::json::hex;
+use softroce_pcap::hex;
 
 use super::folder::Folder;
 

@@ -1,0 +1,6 @@
+//! Bytes in hexadecimal.
+
+/// Returns two digits for each byte.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
